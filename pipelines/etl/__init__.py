@@ -23,7 +23,11 @@ def _open(*given: Any) -> EtlJob:
 
 
 _EDGES = declare.Source(
-    _open, kind=list[ClientInput], searched=lambda edges: edges.searched(), tables=True
+    _open,
+    kind=list[ClientInput],
+    searched=lambda edges: edges.searched(),
+    tables=True,
+    optional=True,
 )
 
 
@@ -34,7 +38,7 @@ def etl(context: declare.Context, edges: EtlJob, out: Output, options: EtlOption
     Parameters
     ----------
     edges
-        files, folders, globs or URLs of edges
+        files, folders, globs or URLs of edges; none with --add or --remove
     out
         the graph to write
 

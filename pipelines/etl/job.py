@@ -16,6 +16,7 @@ from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options
 from penstock.output import Output
 from penstock.paths import client_input
+from penstock.pipelines.etl.base import Base
 from penstock.pipelines.etl.nodes.coded import known_columns
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
@@ -57,25 +58,28 @@ class EtlJob:
     """
 
     layout: Layout
+    removed: Layout | None
     partial: Output
     connected: Workers
 
     def __init__(self, edges: list[str], options: EtlOptions) -> None:
         self.edges, self.options, self.counts = edges, options, EtlReport("")
+        self.removed: Layout | None = None
         self.pieces: dict[str, list[Piece]] = {}
         self.relations: tuple[Any, ...] = ()
         self.time_cuts: tuple[Any, ...] | None = None
         self.heldout: dict[str, list[Path]] = {}
         self.format = ""
+        self.base: Base | None = None if options.base is None else Base.open(options.base)
         self.inputs: dict[str, Any] = {}
 
     @classmethod
     def open(
-        cls, edges: str | Path | Iterable[str | Path], options: EtlOptions, *_: bool
+        cls, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
     ) -> EtlJob:
         """Find the files of the edges and their columns, and complete the options."""
         try:
-            listed = [edges] if isinstance(edges, str | Path) else list(edges)
+            listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
         except TypeError as error:
             raise UsageError(
                 f"a {type(edges).__name__} is not a table",
@@ -102,7 +106,16 @@ class EtlJob:
         return [*(() if self.format == "tu" else self.edges), *tables]
 
     def _open(self) -> None:
-        edges, options = self.edges, self.options
+        options = self.options
+        if options.changes == bool(self.edges):
+            raise UsageError(
+                "edges, or edges to add to or remove from --base, are needed, and not both",
+                remedy="Give EDGES OUT, or OUT --base GRAPH with --add or --remove",
+            )
+        if options.changes:
+            assert self.base is not None
+            self.options = options = self.base.completed(options)
+        edges = self.edges or list(map(str, options.add or options.remove))
         self.format = guess_format(edges, options)
         if self.format == "tu" and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
@@ -132,10 +145,28 @@ class EtlJob:
         )
         self.layout = layout = replace(layout, directed=directed)
         self.counts.columns, self.counts.columns_unread = columns_by_position(layout)
+        if self.base is not None and (options.add or not options.changes):
+            self.base.check(layout)
         held = {"valid": options.valid, "test": options.test}
         parts = {"train": edges, **{name: [one] for name, one in held.items() if one}}
+        if options.changes:
+            parts = {"train": list(options.add)} if options.add else {}
         for name, paths in parts.items():
             self.pieces[name] = find_pieces(paths, self.format, layout, options)
+        if options.remove:
+            self._open_removed(list(options.remove))
+
+    def _open_removed(self, files: list[str]) -> None:
+        """Find the columns of edges to remove: their ends, relation and time."""
+        options = replace(self.options, weight="none", since=None, until=None)
+        if options.merge_times:  # an edge has the same identity at all times
+            options = replace(options, time=None, merge_times=False)
+        kind = guess_format(files, options)
+        layout = find_layout(files, options, kind)
+        self.removed = replace(layout, directed=self.layout.directed)
+        assert self.base is not None
+        self.base.check(self.removed, without=("weights", "times")[: 1 + self.options.merge_times])
+        self.pieces["remove"] = find_pieces(files, kind, self.removed, options)
 
     def make(self, context: Context, out: Output) -> EtlReport:
         """Build the graph."""
@@ -149,9 +180,11 @@ class EtlJob:
             save_json(out.result / "bad_rows.json", bad)
             manifest = manifest.with_files([file_entry(out.result, "bad_rows.json")])
         given = given_options(self.options, passing=("scratch",))
-        manifest = replace(
-            manifest, made={"by": "penstock etl", "edges": self.edges, "options": given}
-        )
+        made: dict[str, Any] = {"by": "penstock etl", "edges": self.edges, "options": given}
+        if self.base is not None:
+            made["base"] = self.base.graph.digest
+            counts.kept_files = self.base.link_same(out.result, manifest.files)
+        manifest = replace(manifest, made=made)
         out.describe(FORMAT, manifest.to_dict())
         graph = Graph(out.result, manifest)
         counts.graph = str(out.named)
@@ -215,6 +248,10 @@ class EtlJob:
             from penstock.pipelines.etl.zoos.build import build_zoo
 
             return build_zoo(self)
+        if self.options.changes:
+            from penstock.pipelines.etl.changes import change_graph
+
+            return change_graph(self)
         from penstock.pipelines.etl.steps import build_graph
 
         return build_graph(self)
@@ -236,10 +273,13 @@ class EtlJob:
 
         Four times the input is enough for text, which shrinks, and compressed files, which grow.
         But a column of Parquet may be tiny indices into a few values, so 8 bytes per row count.
+        Changes write at most all files of the base again.
         """
         columns = sum(getattr(self.layout, role) is not None for role in KNOWN)
-        return sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows)
-                   for pieces in self.pieces.values() for piece in pieces)  # fmt: skip
+        files = self.base.manifest.files.values() if self.base and self.options.changes else ()
+        pieces = [piece for pieces in self.pieces.values() for piece in pieces]
+        read = sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows) for piece in pieces)
+        return read + sum(entry.bytes for entry in files)
 
     @property
     def size(self) -> int:

@@ -74,7 +74,17 @@ _IGNORED: Rules = (
     ),
     (("split_edges_by",), "without --split-edges", lambda o: o.split_edges is None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
-)
+    (("add", "remove"), "without --base", lambda o: o.base is None),
+    (("strict",), "without --remove", lambda o: not o.remove),
+    (
+        (
+            "min_degree", "largest_component", "drop_isolated", "relabel", "split_edges", "valid",
+            "test", "split_nodes", "nodes", "features",
+        ),
+        "with --add or --remove: they change a graph that is made",
+        lambda o: o.changes,
+    ),
+)  # fmt: skip
 _IGNORED_IN_TABLES: Rules = (
     (("header", "delimiter"), "without a text file", lambda o, text: not text),
     (("label_missing", "label_kind"), "without --label", lambda o, _: o.label is None),
@@ -92,7 +102,7 @@ _IGNORED_IN_ZOOS: Rules = (
     (
         (
             "largest_component", "relabel", "split_edges", "split_nodes", "valid", "test", "nodes",
-            "features", "source_type", "unknown_nodes",
+            "features", "source_type", "unknown_nodes", "base",
         ),
         "in a zoo of graphs",
         lambda o: True,
@@ -104,6 +114,7 @@ _IGNORED_IN_ZOOS: Rules = (
 @headings(
     format="Reading",
     directed="Edges",
+    base="Yesterday's graph",
     min_degree="Filtering and numbering of nodes",
     split_edges="Splits",
     nodes="Node table and features",
@@ -161,6 +172,17 @@ class EtlOptions:
     """drop edges before this time: a number, or for timestamps a date such as 2026-11-20"""
     until: Moment | None = None
     """drop edges at or after this time"""
+
+    base: ClientPath | None = None
+    """yesterday's graph, of the same kind: its nodes keep their internal ids, new ones get free
+    ids, and files that come out the same are links to its files"""
+    add: tuple[ClientInput, ...] = ()
+    """with --base, instead of EDGES: files of edges that are added to it; may be repeated"""
+    remove: tuple[ClientInput, ...] = ()
+    """with --base, instead of EDGES: files of edges that are removed from it, before others are
+    added; may be repeated"""
+    strict: bool = False
+    """stop if an edge to remove does not exist, instead of counting it"""
 
     min_degree: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """drop nodes with fewer edges than this (once, not repeatedly)"""
@@ -226,6 +248,11 @@ class EtlOptions:
     """stop at the first row that cannot be used, or skip and count it"""
     scratch: ClientPath | None = None
     """folder for intermediate files, which every worker must see [default: next to the output]"""
+
+    @property
+    def changes(self) -> bool:
+        """Whether edges are added to and removed from the base."""
+        return bool(self.add or self.remove)
 
     def refuse_in_tables(self, *, text: bool) -> None:
         """Raise UsageError for an option that these tables would ignore; some may be text."""

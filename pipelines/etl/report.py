@@ -38,6 +38,11 @@ class EtlReport(JobReport):
     in_both_directions: int = 0
     both_directions: str = "add"
     nodes_dropped: int = 0
+    kept_files: int = 0  # of the base
+    added: int = 0  # these four of changes
+    removed: int = 0
+    not_removed: int = 0
+    nodes_added: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
     columns_of_unknown: dict[str, int] = field(default_factory=dict)  # values by column
@@ -107,6 +112,11 @@ class EtlReport(JobReport):
             ("duplicate directed edges merged", self.duplicates_merged),
             (f"edges listed in both directions, {both}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
+            ("edges added", self.added),
+            ("edges removed", self.removed),
+            ("edges to remove do not exist", self.not_removed),
+            ("nodes added", self.nodes_added),
+            ("files taken over from the base", self.kept_files),
             ("missing features filled (--missing-features)", self.features_filled),
             (f"values of categories that --features-as lacks, of {new}", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 from cyclopts import Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.formats import filled
 from penstock.options import ClientInput, ClientPath, given_options, no_option, options
 from penstock.paths import client_path
@@ -62,6 +62,7 @@ class Source:
     verified  whether its files can be compared with checksums: ``--verify``
     searched  of an open input, folders that are read whole: no output may be in one
     tables    whether it and options may be tables with ``__arrow_c_stream__`` in Python
+    optional  whether it may be left out: ``penstock etl OUT --base GRAPH --add FILE``
     """
 
     open: Callable[[Any, Any, bool, bool], Any]
@@ -69,6 +70,7 @@ class Source:
     verified: bool = False
     searched: Callable[[Any], list[str]] = lambda _: []
     tables: bool = False
+    optional: bool = False
 
 
 def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: bool) -> Graph:
@@ -441,6 +443,10 @@ class Job(Generic[R]):
 
         def command(*given: Any, **named: Any) -> None:
             display = named.get("output") or Display()
+            if len(given) < len(self._given):  # cyclopts names those after one that is left out
+                given = (*(given or [()]), named.get(self._given[-1]))
+            if None in given:
+                raise UsageError(f"penstock {self.name} needs {self._given[-1].upper()}")
             made = None if self._run_options is None else self._run_options()
             call = _Call(
                 named.get("options") or (self.options and self.options()), named.get("how") or made
@@ -466,9 +472,12 @@ class Job(Generic[R]):
             found["plan"] = PlanFlag, False
         found["output"] = Display, Display()
         types = [*([] if self.reads is None else [self.reads.kind]), ClientPath]
+        defaults: list[Any] = [empty, empty]
+        if self.reads is not None and self.reads.optional:  # then OUT must have a default, too
+            types, defaults = [types[0], ClientPath | None], [(), None]
         parameters = [
-            kind(name, kind.POSITIONAL_ONLY, annotation=annotation)
-            for name, annotation in zip(self._given, types, strict=False)
+            kind(name, kind.POSITIONAL_ONLY, annotation=annotation, default=default)
+            for name, annotation, default in zip(self._given, types, defaults, strict=False)
         ]
         parameters += [
             kind(name, kind.KEYWORD_ONLY, annotation=annotation, default=default)

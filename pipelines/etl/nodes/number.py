@@ -56,6 +56,12 @@ class Ids:
     bounds: Array  # (count,) by sorted position: bound of each node's degree
     types: list[str] | None  # of each range; None: nodes have none
     order: Array | None = None  # internal id -> sorted position, None: the same
+    base_ids: Array | None = None  # (count,) by internal id: that of the base, -1 if it has none
+
+    def reorder(self, order: Array) -> None:
+        """Give the node with the internal id ``order[i]`` the internal id ``i``."""
+        self.order = order if self.order is None else self.order[order]
+        self.base_ids = None if self.base_ids is None else self.base_ids[order]
 
     def as_named(self, *, unsigned: bool) -> NodeIds:
         """Map the user's ids, and the names of nodes."""
@@ -67,11 +73,12 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
     unbounded = replace(job.layout, since=None, until=None)  # keep held-out edges whole
+    layouts = {"train": job.layout, "remove": job.removed}
     folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
     results = job.read(
         encode_piece,
         [
-            (piece, job.layout if use == "train" else unbounded, job.options, folder)
+            (piece, layouts.get(use, unbounded), job.options, folder)
             for (use, piece), folder in zip(listed, folders, strict=True)
         ],
         [piece for _, piece in listed],
@@ -86,7 +93,7 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
     if job.options.split_edges is not None and job.options.split_edges_by == "time":
         train = [r for (use, _), r in zip(listed, results, strict=True) if use == "train"]
         job.time_cuts = _time_cuts([one for r in train for one in r["times"]], job.options)
-    job.relations = tuple(sorted(relations))
+    job.relations = tuple(sorted(relations)) if job.base is None else job.base.relations(relations)
     if not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"

@@ -15,12 +15,11 @@ _NODE_TABLES = ("parquet", "arrow", "csv", "tsv")
 def files_read(edges: Iterable[str], kind: str, options: EtlOptions) -> dict[str, Any]:
     """Return the stamp of every file that a run reads, by its path."""
     files = find_files(list(edges), None if kind == "tu" else kind)
-    for path in (options.valid, options.test):
+    for path in (options.valid, options.test, *options.remove):
         files += [] if path is None else find_files([str(path)], kind)
     tables = [] if options.nodes is None else find_files([str(options.nodes)])
     files += [path for path in tables if format_of(path) in _NODE_TABLES]
     if options.features is not None and options.features.is_file():
         files.append(str(options.features))
-    if options.features_as is not None:
-        files.append(str(options.features_as / MANIFEST))
+    files += [str(one / MANIFEST) for one in (options.features_as, options.base) if one is not None]
     return {path: stamp_of(path) for path in files}

@@ -63,8 +63,8 @@ def build_shard(
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        read = _Slices(segments, offsets)
-        csr, pairs = _build(read, number, shape, merging)
+        read = Slices(segments, offsets)
+        csr, pairs = build_rows(read, number, shape, merging)
         merged = read.count - csr.edges
         result: dict[str, Any] = {"merged": merged, "pairs": pairs, "valid": 0, "test": 0}
         if split is not None:
@@ -107,7 +107,7 @@ def manifest_of(
     )
 
 
-class _Slices:
+class Slices:
     """One bin's segments of all batches."""
 
     def __init__(self, segments: list[Path], offsets: list[tuple[int, int]]) -> None:
@@ -120,6 +120,7 @@ class _Slices:
         self.count = sum(stop - start for _, start, stop in self.parts)
 
     def read(self, name: str, dtype: Any) -> Array:
+        """Return a column."""
         # Filled in place: concatenating would hold everything twice.
         whole = np.empty(self.count, dtype)
         at = 0
@@ -131,7 +132,9 @@ class _Slices:
         return whole
 
 
-def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[CSR, int]:
+def build_rows(read: Slices, number: int, shape: Shape, merging: Merging) -> tuple[CSR, int]:
+    """Return the rows of a bin, and how many of their edges are listed in both directions."""
+
     def reader(name: str, dtype: str) -> Callable[[], Any]:
         return lambda: to_device(read.read(name, dtype))
 

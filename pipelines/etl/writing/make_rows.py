@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.base import stable_order
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
 from penstock.pipelines.etl.writing.build import EdgeSplit, build_shard, manifest_of
@@ -44,6 +45,14 @@ def build(
 ) -> tuple[Manifest, Array | None]:
     """Sort edges into rows; return the manifest and the sorted position of each internal id."""
     options = job.options
+    keep = None
+    if table is not None and options.unknown_nodes == "drop":
+        keep = table.row_of >= 0
+        keep = keep if ids.order is None else keep[ids.order]
+    trimmed = trims(options) or (keep is not None and not keep.all())
+    cuts = () if job.base is None else job.base.cuts
+    if ids.base_ids is not None and not trimmed:
+        ids.reorder(stable_order(ids.base_ids))
     permutation = None
     if ids.order is not None:
         new_id = np.empty(ids.count, np.int64)
@@ -57,13 +66,9 @@ def build(
         bin_edges=job.bin_edges,
         weighted=job.layout.weight is not None,
         time_type=job.layout.time_dtype,
+        cuts=cuts,
     )
     numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
-    keep = None
-    if table is not None and options.unknown_nodes == "drop":
-        keep = table.row_of >= 0
-        keep = keep if ids.order is None else keep[ids.order]
-    trimmed = trims(options) or (keep is not None and not keep.all())
     keys = None
     if options.split_edges is not None:
         keys = ids.as_named(unsigned=job.layout.id_type == "uint64").keys()
@@ -84,7 +89,7 @@ def build(
     job.heldout |= heldout_inputs(job, batches, shape, numbering)
     renumbering = None
     if trimmed:
-        manifest, renumbering = trim(job, manifest, shape, root, keep, keys)
+        manifest, renumbering = trim(job, manifest, shape, root, keep, keys, ids.base_ids)
         order = renumbering.old_id if order is None else order[renumbering.old_id]
     heldout, files = collect_heldout(
         job.partial.result, job.heldout, shape, renumbering, bool(job.relations)
@@ -194,6 +199,7 @@ def trim(
     root: Path,
     keep: Array | None,
     keys: Array | None,
+    base_ids: Array | None,
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that exist."""
 
@@ -203,7 +209,7 @@ def trim(
     def shards() -> Iterator[CSR]:
         return (load_shard(*which) for which in stored)
 
-    chosen = choose_nodes(shards, shape.nodes, job.options, keep)
+    chosen = choose_nodes(shards, shape.nodes, job.options, keep, base_ids)
     new_id = job.partial.scratch / "new_id.npy"
     np.save(new_id, chosen.new_id)
     small = make_shape(
@@ -212,6 +218,7 @@ def trim(
         bin_edges=job.bin_edges,
         weighted=shape.weighted,
         time_type=shape.time_type,
+        cuts=() if job.base is None else job.base.cuts,
     )
     folders = [job.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
     results = job.connected.tasks(

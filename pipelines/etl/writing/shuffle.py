@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,19 +55,30 @@ class Shape:
 
 
 def make_shape(
-    bounds: Array, relations: int, *, bin_edges: int, weighted: bool, time_type: str | None
+    bounds: Array,
+    relations: int,
+    *,
+    bin_edges: int,
+    weighted: bool,
+    time_type: str | None,
+    cuts: Sequence[int] = (),
 ) -> Shape:
-    """Cut rows into bins of at most ``bin_edges`` edges, given a bound of every row's degree."""
+    """Cut rows into bins of at most ``bin_edges`` edges, given a bound of every row's degree.
+
+    cuts  ascending rows at which a bin begins; so that bins stay, they may have half as many more
+    """
     nodes = len(bounds)
     target_bits = max(nodes - 1, 1).bit_length()
     relation_bits = max(relations - 1, 0).bit_length() if relations > 1 else int(relations > 0)
     most_rows = 1 << min(61 - target_bits - relation_bits, 40)  # a bit is for the direction
     before = offsets_of(bounds)
-    starts = [0]
+    starts, ends = [0], [*(cut for cut in cuts if 0 < cut < nodes), nodes]
     while starts[-1] < nodes:
-        start = starts[-1]
-        stop = int(np.searchsorted(before, before[start] + bin_edges, side="right")) - 1
-        starts.append(min(max(stop, start + 1), start + most_rows, nodes))
+        start, end = starts[-1], ends[bisect_right(ends, starts[-1])]
+        stop = end
+        if before[end] - before[start] > bin_edges * (1.5 if end < nodes else 1):
+            stop = int(np.searchsorted(before, before[start] + bin_edges, side="right")) - 1
+        starts.append(min(max(stop, start + 1), start + most_rows, end))
     if nodes == 0:
         starts.append(0)
     return Shape(nodes, tuple(starts), target_bits, relation_bits, time_type, weighted)
@@ -159,8 +172,10 @@ def shuffle_batch(
     def make(folder: Path) -> dict[str, Any]:
         edges = read_batch(batch, number, rows, shape, numbering)
         loops = int(np.count_nonzero(edges.sources == edges.targets))
+        known = (edges.sources >= 0) & (edges.targets >= 0)  # false of edges to remove alone
+        edges = edges if known.all() else edges.where(known)
         result = write_segments(edges, shape, folder, both_ways=both_ways, keep_loops=keep_loops)
-        return result | {"loops": loops}
+        return result | {"loops": loops, "unknown": int(rows - np.count_nonzero(known))}
 
     result = spill.once(folder, make)
     spill.drop(batch, "codes", "weights", "times", "relations")

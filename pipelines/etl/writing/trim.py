@@ -18,6 +18,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.graph import load_npy
 from penstock.kernels import kernel
+from penstock.pipelines.etl.base import stable_order
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, write_segments
@@ -46,11 +47,16 @@ class Renumbering:
 
 
 def choose_nodes(
-    shards: Callable[[], Iterator[CSR]], nodes: int, options: EtlOptions, keep: Array | None
+    shards: Callable[[], Iterator[CSR]],
+    nodes: int,
+    options: EtlOptions,
+    keep: Array | None,
+    base_ids: Array | None,
 ) -> Renumbering:
     """Return which nodes stay and their new order; ``shards`` gives the rows, mapped.
 
-    keep  (nodes,) bool: nodes that may stay at all; None: all
+    keep      (nodes,) bool: nodes that may stay at all; None: all
+    base_ids  (nodes,) int64: their ids in the base, -1 if new; None: there is no base
     """
     keep = np.ones(nodes, bool) if keep is None else keep.copy()
     if options.min_degree:
@@ -63,6 +69,8 @@ def choose_nodes(
     if options.relabel == "degree":
         degrees = _degrees(shards, keep, inward=bool(options.directed))[old_id]
         old_id = old_id[np.argsort(-degrees, kind="stable")]
+    if base_ids is not None:
+        old_id = old_id[stable_order(base_ids[old_id])]
     new_id = np.full(nodes, -1, np.int64)
     new_id[old_id] = np.arange(len(old_id))
     bounds = _degrees(shards, keep, inward=False)[old_id]

@@ -1,0 +1,187 @@
+"""The graph of yesterday: which ids and files the graph of today takes over from it.
+
+A node that both have keeps its internal id; so do relations their numbers. New nodes get the ids of
+nodes that are gone, then the next ones. If fewer nodes are new than gone, the nodes with the
+highest ids move into the gaps: ids run from 0 without gaps, as in every graph.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError, UsageError
+from penstock.files import FileEntry, atomic
+from penstock.graph import Graph
+from penstock.manifest import Manifest
+from penstock.options import given_options
+from penstock.sizes import need_memory
+
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
+    from penstock.pipelines.etl.options import EtlOptions
+    from penstock.pipelines.etl.reading.batch import Layout
+
+_NODE_BYTES = 100  # while ids are looked up: the ids, their hash table, positions
+# Options of the base that hold for its changes, unless others are given.
+_RULES = (
+    "source", "target", "weight", "relation", "time", "source_type", "target_type", "self_loops",
+    "duplicates", "both_directions", "merge_times",
+)  # fmt: skip
+_WAYS = ("undirected", "directed")
+_TRIMS = ("min_degree", "largest_component", "drop_isolated")
+
+
+@dataclass(frozen=True)
+class Base:
+    """Yesterday's graph, open."""
+
+    graph: Graph
+
+    @classmethod
+    def open(cls, path: Path) -> Base:
+        """Open a graph that is no zoo."""
+        graph = Graph.open(path)
+        if graph.manifest.graphs is not None:
+            raise UsageError(f"--base {path} is a zoo", expected="one graph")
+        return cls(graph)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Its manifest."""
+        return self.graph.manifest
+
+    @property
+    def cuts(self) -> list[int]:
+        """The rows at which its shards begin, and its number of nodes."""
+        return [entry.stop for entry in self.manifest.shards]
+
+    def completed(self, options: EtlOptions) -> EtlOptions:
+        """Return the options of a change of it, with the rules by which it was made."""
+        manifest, path = self.manifest, self.graph.path
+        made, given = manifest.made.get("options", {}), given_options(options)
+        if trimmed := [name for name in _TRIMS if made.get(name)]:
+            raise UsageError(
+                f"{path} was made with --{trimmed[0].replace('_', '-')}, which is not known of "
+                "edges that were dropped",
+                remedy="Give all edges of today instead of --add and --remove",
+            )
+        if kept := [k for k in ("features", "labels", "splits", "heldout") if getattr(manifest, k)]:
+            raise UsageError(
+                f"{path} has {kept[0]}, which edges alone do not say of new nodes",
+                remedy="Give all edges of today, and --nodes, instead of --add and --remove",
+            )
+        found = {name: made[name] for name in _RULES if name in made and name not in given}
+        for name, column in (("weight", "weights"), ("relation", "relations")):
+            if column not in manifest.dtypes and name not in given:
+                found[name] = "none"
+        kind = str(self.graph.node_column("id").type).removeprefix("large_")
+        if manifest.types:
+            kind = "auto"  # in nodes.parquet they are texts
+        if kind in ("int64", "uint64", "string") and options.id_type == "auto":
+            found["id_type"] = kind
+        if options.directed not in (None, manifest.directed):
+            raise self._other("edges", _WAYS[manifest.directed], _WAYS[not manifest.directed])
+        found["directed"] = manifest.directed
+        options = replace(options, **found)
+        if options.both_directions == "once" and not options.directed:
+            raise UsageError(
+                "--both-directions once does not say which direction of the base was listed first",
+                remedy="Give all edges of today instead of --add and --remove",
+            )
+        return options
+
+    def check(self, layout: Layout, *, without: Collection[str] = ()) -> None:
+        """Raise InputError unless edges of today are of the same kind; some columns may differ."""
+        manifest = self.manifest
+        kinds: dict[str, tuple[Any, Any]] = {
+            "edges": (_WAYS[manifest.directed], _WAYS[bool(layout.directed)]),
+            "weights": ("weights" in manifest.dtypes, layout.weight is not None),
+            "relations": (manifest.relations is not None, layout.relation is not None),
+            "times": (manifest.times, layout.time_kind),
+        }
+        for what, (before, now) in kinds.items():
+            if before != now and what not in without:
+                raise self._other(what, before, now)
+
+    def relations(self, names: Iterable[Any]) -> tuple[Any, ...]:
+        """Return all relations by number: those of the base, then new ones."""
+        known = self.manifest.relations or ()
+        now = {str(name): name for name in names}
+        kind = type(next(iter(now.values()), ""))
+        try:
+            before = [now[text] if text in now else kind(text) for text in known]
+        except ValueError:
+            raise self._other("relations", "text", "numbers") from None
+        return (*before, *sorted(name for text, name in now.items() if text not in known))
+
+    def find(self, ids: NodeIds) -> Array:
+        """Return the base's internal id of each node, -1 if it has none: (ids,) int64."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        need_memory(
+            len(ids) * _NODE_BYTES,
+            f"the ids of {len(ids)} nodes, to find them in the base",
+            remedy="Run this command on a machine with more memory",
+        )
+        wanted = ids.columns(range(len(ids)))["id"]
+        wanted = wanted.combine_chunks() if isinstance(wanted, pa.ChunkedArray) else wanted
+        found = np.full(len(ids), -1, np.int64)
+        start = 0
+        for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 20, columns=["id"]):
+            column = batch.column(0)
+            if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
+                raise self._other("ids", column.type, wanted.type)
+            at = pc.index_in(column.cast(wanted.type), value_set=wanted)
+            known = np.asarray(at.is_valid())
+            found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
+            start += len(column)
+        return found
+
+    def link_same(self, root: Path, files: Mapping[str, FileEntry]) -> int:
+        """Replace files of a new graph that are the same as the base's by links; count those."""
+        same = [name for name, entry in files.items() if self.manifest.files.get(name) == entry]
+        for name in same:
+            link(self.graph.path / name, root / name)
+        return len(same)
+
+    def _other(self, what: str, before: Any, now: Any) -> InputError:
+        return InputError(
+            f"{self.graph.path} is a base of another kind: {what}",
+            expected=str(before),
+            got=str(now),
+            remedy="Make both graphs with the same options, or leave --base out",
+        )
+
+
+def link(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link, or a copy on another file system or one without links."""
+    with atomic(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+
+def stable_order(base_ids: Array) -> Array:
+    """Return the position of the node that gets each internal id: (nodes,) int64.
+
+    base_ids  (nodes,) the base's internal id of each node, -1 if it is new
+    """
+    count = len(base_ids)
+    order = np.full(count, -1, np.int64)
+    stays = (base_ids >= 0) & (base_ids < count)
+    order[base_ids[stays]] = np.flatnonzero(stays)
+    moved = np.flatnonzero(base_ids >= count)
+    moved = moved[np.argsort(base_ids[moved])]
+    order[order < 0] = np.concatenate([moved, np.flatnonzero(base_ids < 0)])
+    return order

@@ -1,0 +1,240 @@
+"""Yesterday's graph with edges added and removed: only what changes is read and written.
+
+The edges to add and to remove are read, numbered and sorted into bins like those of any graph; the
+bins are the shards of the base. A bin with changes is the base's rows joined with them; the files
+of the others are linked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import CSR
+from penstock.errors import InputError
+from penstock.files import FileEntry
+from penstock.graph import Graph
+from penstock.manifest import Manifest
+from penstock.pipelines.etl.base import link
+from penstock.pipelines.etl.nodes.encode import internal_ids
+from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
+from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of, put_shard
+from penstock.pipelines.etl.writing.change import change_rows
+from penstock.pipelines.etl.writing.merge import Merging
+from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape, shuffle_batch
+from penstock.writer import write_nodes
+
+if TYPE_CHECKING:
+    from penstock.pipelines.etl.job import EtlJob
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Edges in bins: the folders of their batches, and the offsets of the bins in each."""
+
+    folders: list[Path]
+    offsets: list[list[int]]
+    shape: Shape
+
+    def of(self, number: int) -> Slices:
+        """Return the edges of a bin."""
+        return Slices(self.folders, [(o[number], o[number + 1]) for o in self.offsets])
+
+    def count(self, number: int) -> int:
+        """Return how many edges a bin has."""
+        return sum(o[number + 1] - o[number] for o in self.offsets)
+
+
+def change_graph(job: EtlJob) -> Manifest:
+    """Write the graph into ``job.partial.result`` and return its manifest, not yet saved."""
+    assert job.base is not None
+    base, before = job.base.graph, job.base.manifest
+    batches = encode(job)
+    ids, _ = merge(job, batches)
+    new_ids, new = _number(job, batches, ids)
+    permutation = job.partial.scratch / "permutation.npy"
+    np.save(permutation, new_ids)
+    bounds = np.zeros(before.nodes + len(new), np.int64)
+    bounds[: before.nodes] = base.degrees
+    bounds[new_ids[new_ids >= 0]] += ids.bounds[new_ids >= 0]
+    shape = make_shape(
+        bounds,
+        len(job.relations),
+        bin_edges=job.bin_edges,
+        weighted="weights" in before.dtypes,
+        time_type=before.dtypes.get("times"),
+        cuts=job.base.cuts,
+    )
+    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
+    timed = None if job.options.merge_times else shape.time_type
+    unweighted = replace(shape, weighted=False, time_type=timed)
+    added = _shuffle(job, batches, "train", shape, numbering)
+    gone = _shuffle(job, batches, "remove", unweighted, numbering)
+    manifest = _write_shards(job, base, shape, added, gone)
+    return _with_nodes(job, base, ids, new, manifest)
+
+
+def _number(job: EtlJob, batches: list[EncodedBatch], ids: Ids) -> tuple[Array, Array]:
+    """Return the internal id of each id that was read, and the positions of new nodes among them.
+
+    An id that is only in edges to remove is no node: -1.
+    """
+    assert job.base is not None
+    found = job.base.find(ids.as_named(unsigned=job.layout.id_type == "uint64"))
+    named = np.zeros(ids.count, bool)
+    for number, batch in enumerate(batches):
+        if batch.use == "train":
+            named[internal_ids(number, ids.ranges, ids.bases, np.dtype(np.int64))] = True
+    new = np.flatnonzero((found < 0) & named)
+    found[new] = job.base.manifest.nodes + np.arange(len(new))
+    return found, new
+
+
+def _shuffle(
+    job: EtlJob, batches: list[EncodedBatch], use: str, shape: Shape, numbering: Numbering
+) -> Segments:
+    """Send edges to add or to remove to the bins of their rows."""
+    chosen = [(i, batch) for i, batch in enumerate(batches) if batch.use == use]
+    folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in chosen]
+    results = job.connected.tasks(
+        "sort edges into bins",
+        shuffle_batch,
+        [
+            (batch.folder, i, batch.rows, shape, numbering, folder)
+            for (i, batch), folder in zip(chosen, folders, strict=True)
+        ],
+        [batch.rows for _, batch in chosen],
+        "edges",
+        both_ways=not job.options.directed,
+        keep_loops=job.options.self_loops == "keep",
+    )
+    if use == "train":
+        loops = sum(result["loops"] for result in results)
+        job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
+    else:
+        job.counts.not_removed += sum(result["unknown"] for result in results)
+    return Segments(folders, [result["offsets"] for result in results], shape)
+
+
+def change_shard(
+    number: int,
+    start: int,
+    stop: int,
+    base: Path,
+    old: int | None,
+    added: Segments,
+    gone: Segments,
+    *,
+    merging: Merging,
+    root: Path,
+    done: Path,
+) -> dict[str, Any]:
+    """Write the shard of rows ``start:stop``, some of shard ``old`` of the base or all new; a step
+    for ``once``."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        shape = added.shape
+        rows = _base_rows(Graph.open(base), old, start, stop, shape)
+        joining, _ = build_rows(added.of(number), number, shape, merging)
+        first = Merging("first", merging.times, merging.directions)
+        leaving, _ = build_rows(gone.of(number), number, gone.shape, first)
+        changed, counts = change_rows(rows, leaving, joining, merging)
+        return counts | put_shard(root, number, changed)
+
+    return spill.once(done / f"{number:05d}", make)
+
+
+def _base_rows(base: Graph, old: int | None, start: int, stop: int, shape: Shape) -> CSR:
+    if old is not None:
+        shard = base.shard(old)
+        return shard.row_range(start - shard.first_row, stop - shard.first_row)
+    names = {"weights": "float32", "relations": "int32", "times": shape.time_type}
+    kinds = base.manifest.dtypes
+    empty = {name: np.empty(0, kind) for name, kind in names.items() if name in kinds}
+    indptr = np.zeros(stop - start + 1, np.int64)
+    return CSR(indptr, np.empty(0, shape.dtype), first_row=start, **empty)
+
+
+def _write_shards(
+    job: EtlJob, base: Graph, shape: Shape, added: Segments, gone: Segments
+) -> Manifest:
+    """Write or link the shard of each bin."""
+    entries = base.manifest.shards
+    whole = {(entry.start, entry.stop): number for number, entry in enumerate(entries)}
+    stops = np.array([entry.stop for entry in entries])
+    bounds = list(pairwise(shape.starts))
+    results: dict[int, dict[str, Any]] = {}
+    same = np.dtype(base.manifest.dtypes["indices"]) == shape.dtype
+    changed = []
+    for one, rows in enumerate(bounds):
+        if same and rows in whole and not added.count(one) and not gone.count(one):
+            results[one] = _link_shard(job.partial.result, one, base, whole[rows])
+        else:
+            changed.append(one)
+    olds = [int(np.searchsorted(stops, bounds[one][0], side="right")) for one in changed]
+    made = job.connected.tasks(
+        "change rows",
+        change_shard,
+        [
+            (one, *bounds[one], base.path, old if old < len(entries) else None, added, gone)
+            for one, old in zip(changed, olds, strict=True)
+        ],
+        [added.count(one) + gone.count(one) for one in changed],
+        "edges",
+        merging=Merging.of(job.options),
+        root=job.partial.result,
+        done=job.partial.scratch / "changed",
+    )
+    counts = job.counts
+    for one, result in zip(changed, made, strict=True):
+        results[one] = result
+        counts.added += result["added"]
+        counts.removed += result["removed"]
+        counts.not_removed += result["not_removed"]
+        counts.duplicates_merged += result["merged"]
+    if counts.not_removed and job.options.strict:
+        raise InputError(
+            f"{counts.not_removed} edges to remove are not in {base.path}",
+            remedy="Leave them out, or give no --strict",
+        )
+    return manifest_of(job, bounds, [results[one] for one in range(len(bounds))])
+
+
+def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any]:
+    """Link the files of a shard of the base, and return its manifest's values."""
+    files, prefix = [], f"shards/{old:05d}/"
+    for name, entry in base.manifest.files.items():
+        if name.startswith(prefix):
+            new = f"shards/{number:05d}/{name.removeprefix(prefix)}"
+            link(base.path / name, root / new)
+            files.append(vars(replace(entry, name=new)))
+    edges = base.manifest.shards[old].edges
+    return {"edges": edges, "files": files, "dtypes": dict(base.manifest.dtypes)}
+
+
+def _with_nodes(job: EtlJob, base: Graph, ids: Ids, new: Array, manifest: Manifest) -> Manifest:
+    """Add nodes.parquet: that of the base, with new nodes at its end."""
+    before = base.manifest
+    job.counts.nodes_added = len(new)
+    manifest = replace(manifest, types=before.types)
+    name = base.ids_file.name
+    if len(new) == 0:
+        link(base.ids_file, job.partial.result / name)
+        return manifest.with_files([before.files[name]])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
+    old = pq.read_table(base.ids_file)
+    more = pa.table(named.columns(new)).cast(old.schema)
+    entry: FileEntry = write_nodes(job.partial.result, pa.concat_tables([old, more]))
+    types = dict(before.types)
+    for kind, count in named.count_types(new).items():
+        types[kind] = types.get(kind, 0) + count
+    return replace(manifest, types=types).with_files([entry])

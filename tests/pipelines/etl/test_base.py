@@ -1,0 +1,242 @@
+"""A graph of today on the base of yesterday's: the same content, and ids that stay."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock import Graph, etl
+from penstock.errors import InputError, UsageError
+from penstock.pipelines.cli import run
+
+PLAIN = {"relation": "none"}  # the tables have columns that are found by their names
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": PLAIN | {"weight": "none"},
+    "directed": PLAIN | {"weight": "none", "directed": True},
+    "weighted": PLAIN | {"self_loops": "keep"},
+    "largest": PLAIN | {"duplicates": "max"},
+    "listed first": PLAIN | {"duplicates": "first", "directed": True},
+    "all kept": PLAIN | {"duplicates": "keep", "directed": True},
+    "relations": {"weight": "none"},
+    "times": {"time": "time"},
+    "undirected times": PLAIN | {"time": "time"},
+    "times kept": {"time": "time", "duplicates": "keep"},
+    "latest time": PLAIN | {"time": "time", "merge_times": True},
+    "types": {"source_type": "user", "target_type": "item"},
+    "random": {"relabel": "random", "seed": 3},
+}
+TRIMMED: dict[str, dict[str, Any]] = {
+    "of some degree": PLAIN | {"min_degree": 3},
+    "one component": {"largest_component": True},
+    "by degree": {"relabel": "degree"},
+    "held out": {"split_edges": (0.8, 0.1, 0.1)},
+}
+
+
+def table(random: np.random.Generator, rows: int, first: int = 0, ids: int = 60) -> pd.DataFrame:
+    ends = (random.random((rows, 2)) ** 2 * ids).astype(np.int64) + first
+    return pd.DataFrame(
+        {
+            "src": ends[:, 0] * 7,
+            "dst": ends[:, 1] * 7,
+            "weight": random.integers(1, 50, rows).astype(np.float32) / 8,
+            "relation": np.char.add("r", random.integers(first // 40, 4, rows).astype(str)),
+            "time": random.integers(0, 5, rows),
+        }
+    )
+
+
+def save(folder: Path, name: str, frame: pd.DataFrame) -> Path:
+    frame.to_parquet(folder / f"{name}.parquet")
+    return folder / f"{name}.parquet"
+
+
+def content(graph: Graph) -> tuple[Counter[tuple[Any, ...]], dict[Any, tuple[Any, ...]]]:
+    """Return the edges by the user's ids, and what each node that is not isolated has."""
+    ids = graph.user_ids().to_pylist()
+    csr = graph.csr()
+    names = graph.manifest.relations
+    columns = dict(csr.columns())
+    if names is not None:
+        columns["relations"] = np.array(names)[columns["relations"]]
+    edges = Counter(
+        (ids[source], ids[target], *rest)
+        for source, target, *rest in zip(
+            csr.sources().tolist(),
+            csr.indices.tolist(),
+            *(a.tolist() for a in columns.values()),
+            strict=True,
+        )
+    )
+    held = graph.manifest.heldout
+    for name in held:
+        part = graph.heldout(name)
+        edges.update(
+            (name, ids[u], ids[v])
+            for u, v in zip(part["sources"].tolist(), part["targets"].tolist(), strict=True)
+        )
+    joined = {one for edge in edges for one in edge[-2:] if held} | {
+        ids[i] for i in (*np.flatnonzero(graph.degrees), *np.unique(csr.indices).tolist())
+    }
+    return edges, dict.fromkeys(joined, ())
+
+
+def stays(before: Graph, after: Graph) -> None:
+    """Every node that both graphs have keeps its id, unless ids beyond the end are gone."""
+    old, new = before.user_ids().to_pylist(), after.user_ids().to_pylist()
+    assert len(set(new)) == len(new)
+    was = {one: i for i, one in enumerate(old)}
+    for i, one in enumerate(new):
+        if (at := was.get(one)) is not None and at < len(new):
+            assert at == i
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *TRIMMED])
+def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path, kind: str):
+    options = {**KINDS, **TRIMMED}[kind]
+    random = np.random.default_rng(len(kind))
+    before = table(random, 400)
+    lost = before[before.src % 3 > 0]
+    after = pd.concat([lost, table(random, 80, 40)]).sample(frac=1, random_state=1)
+    for name, frame in (("before", before), ("after", after), ("less", lost)):
+        save(tmp_path, name, frame)
+    etl(tmp_path / "before.parquet", tmp_path / "g0", **options)
+    for name in ("after", "less"):
+        etl(tmp_path / f"{name}.parquet", tmp_path / f"{name}-1", **options)
+        etl(tmp_path / f"{name}.parquet", tmp_path / name, base=tmp_path / "g0", **options)
+        based = Graph.open(tmp_path / name)
+        based.validate()
+        assert content(based) == content(Graph.open(tmp_path / f"{name}-1"))
+        assert based.num_nodes == Graph.open(tmp_path / f"{name}-1").num_nodes
+        stays(Graph.open(tmp_path / "g0"), based)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path, kind: str):
+    options = KINDS[kind]
+    random = np.random.default_rng(len(kind))
+    before, new = table(random, 400), table(random, 40, 40)
+    keys = ["src", "dst"]
+    keys += ["relation"] if "relation" not in options else []
+    keys += ["time"] if "time" in options and "merge_times" not in options else []
+    gone = before.sample(30, random_state=2)
+    if options.get("self_loops") != "keep" and "relation" in options:
+        gone = gone[gone.src != gone.dst]
+    if not options.get("directed", "relation" not in options):  # either direction names the edge
+        gone.loc[gone.index[::2], ["src", "dst"]] = gone.loc[gone.index[::2], ["dst", "src"]].values
+        twins = pd.concat([gone, gone.rename(columns={"src": "dst", "dst": "src"})])
+    else:
+        twins = gone
+    left = before.merge(twins[keys].drop_duplicates(), how="left", on=keys, indicator=True)
+    left = left[left._merge == "left_only"][before.columns]
+    for name, frame in (("before", before), ("new", new), ("after", pd.concat([left, new]))):
+        save(tmp_path, name, frame)
+    save(tmp_path, "gone", gone[keys])
+    etl(tmp_path / "before.parquet", tmp_path / "g0", **options)
+    etl(tmp_path / "after.parquet", tmp_path / "whole", **options)
+    report = etl(
+        [],
+        tmp_path / "g1",
+        base=tmp_path / "g0",
+        add=[tmp_path / "new.parquet"],
+        remove=[tmp_path / "gone.parquet"],
+    )
+    based = Graph.open(tmp_path / "g1")
+    based.validate()
+    assert content(based) == content(Graph.open(tmp_path / "whole"))
+    stays(Graph.open(tmp_path / "g0"), based)
+    assert report.not_removed == 0
+
+
+def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_path: Path):
+    from penstock.pipelines.etl.job import EtlJob
+
+    random = np.random.default_rng(5)
+    ends = random.integers(0, 20_000, (60_000, 2))
+    frame = pd.DataFrame({"src": ends[:, 0], "dst": ends[:, 1]})
+    save(tmp_path, "before", frame)
+    save(tmp_path, "after", pd.concat([frame, pd.DataFrame({"src": [3, 3], "dst": [4, 90_000]})]))
+    save(tmp_path, "new", pd.DataFrame({"src": [3, 3], "dst": [4, 90_000]}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EtlJob, "bin_edges", 8_000)
+        etl(tmp_path / "before.parquet", tmp_path / "g0")
+        etl(tmp_path / "after.parquet", tmp_path / "g1", base=tmp_path / "g0")
+        run(["etl", str(tmp_path / "g2"), "--base", str(tmp_path / "g0"), "--add",
+             str(tmp_path / "new.parquet"), "--quiet"])  # fmt: skip
+    shards = len(Graph.open(tmp_path / "g0").manifest.shards)
+    for name in ("g1", "g2"):
+        files = list((tmp_path / name).rglob("shards/*/*.npy"))
+        linked = [p for p in files if p.stat().st_nlink > 1]
+        assert shards > 10
+        assert 2 * (shards - 2) <= len(linked) < len(files)
+    import shutil
+
+    shutil.rmtree(tmp_path / "g0")
+    for name in ("g1", "g2"):
+        Graph.open(tmp_path / name, verify=True).validate()
+    assert content(Graph.open(tmp_path / "g1")) == content(Graph.open(tmp_path / "g2"))
+
+
+def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Path):
+    frame = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [1, 2, 3, 2]})
+    etl(save(tmp_path, "before", frame), tmp_path / "g0")
+    gone = save(tmp_path, "gone", pd.DataFrame({"src": [1, 3, 9], "dst": [0, 1, 2]}))
+    options: dict[str, Any] = {"base": tmp_path / "g0", "remove": [gone]}
+    report = etl([], tmp_path / "g1", **options)
+    assert (report.removed, report.not_removed) == (1, 2)
+    assert Graph.open(tmp_path / "g1").num_edges == 6
+    with pytest.raises(InputError):
+        etl([], tmp_path / "g2", strict=True, **options)
+    assert not (tmp_path / "g2").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        ("src", {"directed": True}),
+        ("src", {"weight": "none"}),
+        ("src", {"relation": "none"}),
+        ("weight", {}),
+        ("relation", {}),
+        ("time", {}),
+    ],
+)
+def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: str, options: dict[str, Any]):
+    random = np.random.default_rng(1)
+    frame = table(random, 50)
+    given: dict[str, Any] = {"time": "time", "directed": False}
+    etl(save(tmp_path, "before", frame), tmp_path / "g0", **given)
+    renamed = frame.rename(columns={change: "other"} if change != "src" else {})
+    after = save(tmp_path, "after", renamed)
+    for edges, more in (
+        (after, {"time": None if change == "time" else "time", "directed": False}),
+        ([], {"add": [after]}),
+    ):
+        with pytest.raises(InputError):
+            etl(edges, tmp_path / "g1", base=tmp_path / "g0", **{**more, **options})
+    assert not (tmp_path / "g1").exists()
+
+
+def test_a_change_needs_its_base_and_a_snapshot_its_edges(tmp_path: Path):
+    edges = save(tmp_path, "e", pd.DataFrame({"src": [0], "dst": [1]}))
+    etl(edges, tmp_path / "g0")
+    trimmed = tmp_path / "trimmed"
+    etl(edges, trimmed, min_degree=1)
+    for given, options in (
+        ([], {}),
+        ([], {"base": tmp_path / "g0"}),
+        ([], {"add": [edges]}),
+        ([edges], {"base": tmp_path / "g0", "add": [edges]}),
+        ([], {"base": tmp_path / "g0", "add": [edges], "min_degree": 1}),
+        ([], {"base": trimmed, "add": [edges]}),
+    ):
+        with pytest.raises(UsageError):
+            etl(given, tmp_path / "g1", **options)
+    assert not (tmp_path / "g1").exists()
+    assert json.loads((tmp_path / "g0/graph.json").read_text())["nodes"] == 2
