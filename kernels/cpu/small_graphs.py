@@ -6,6 +6,8 @@ run on one thread.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import uint64
 
@@ -21,10 +23,12 @@ __all__ = [
     "parallel_edges",
     "rows_of_edges",
     "self_loops",
+    "structures",
     "sums_of_edges",
 ]
 
 NO_SOURCE, NO_TARGET = 1, 2
+LANES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # seeds of 64 bits each
 # If ids are denser than this, a table of their range is faster than sorting.
 _SPARSE = 8
 _MATRIX_WORDS = 1 << 15  # of bits: 256 KiB, which a core's cache holds
@@ -75,6 +79,16 @@ def sums_of_edges(
 def parallel_edges(indptr: Array, indices: Array) -> bool:
     """Return whether a row of ascending neighbours has a repeated one."""
     return bool(_parallel_edges(frozen_view(indptr), frozen_view(indices)))
+
+
+def structures(ptr: Array, indptr: Array, indices: Array, *weights: Array) -> Array:
+    """Return 128 bits of each graph, and its number of nodes: (graphs, 3) uint64."""
+    found = np.empty((len(ptr) - 1, 3), np.uint64)
+    bits = [frozen_view(column.view(np.uint64)) for column in weights]
+    bits += [frozen_view(np.empty(0, np.uint64))] * (2 - len(bits))
+    rows = frozen_view(ptr), frozen_view(indptr), frozen_view(indices)
+    _structures(*rows, *bits, frozen_view(LANES), found)
+    return found
 
 
 def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
@@ -315,3 +329,37 @@ def _self_loops(ptr: Array, indptr: Array, indices: Array, found: Array) -> None
                     loops += indices[edge] == row
                     break
         found[graph] = loops
+
+
+@njit(cache=True, nogil=True)
+def _structures(
+    ptr: Array,
+    indptr: Array,
+    indices: Array,
+    weights: Array,
+    sums: Array,
+    lanes: Array,
+    found: Array,
+) -> None:
+    for graph in range(len(ptr) - 1):
+        start, stop = ptr[graph], ptr[graph + 1]
+        one, two = uint64(0), uint64(0)
+        for row in range(start, stop):
+            for edge in range(indptr[row], indptr[row + 1]):
+                ends = uint64(row - start) << uint64(32) | uint64(indices[edge] - start)
+                first, second = _mix(ends ^ lanes[0]), _mix(ends ^ lanes[1])
+                if len(weights) > 0:
+                    first, second = _mix(first ^ weights[edge]), _mix(second ^ weights[edge])
+                if len(sums) > 0:
+                    first, second = _mix(first ^ sums[edge]), _mix(second ^ sums[edge])
+                one, two = one + first, two + second
+        found[graph, 0] = _mix(one ^ uint64(stop - start))
+        found[graph, 1] = _mix(two ^ uint64(stop - start))
+        found[graph, 2] = stop - start
+
+
+@njit(inline="always")
+def _mix(value: Any) -> Any:
+    value = (value ^ value >> uint64(30)) * uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ value >> uint64(27)) * uint64(0x94D049BB133111EB)
+    return value ^ value >> uint64(31)

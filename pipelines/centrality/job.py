@@ -7,6 +7,7 @@ import time
 
 from penstock.errors import CapacityError, UsageError
 from penstock.output import Output, digest
+from penstock.pipelines.centrality.base import Base
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter, save_manifest
@@ -51,7 +52,8 @@ def compute_graphs(
     specs = source.prepare(workers, out)
     _refuse_too_large(workers, specs, options)
     writer = CentralityWriter(out.pieces)
-    task = CentralityTask(options, writer, workers.task_capacity.worker_memory)
+    base = None if options.base is None else Base.open(options.base, source, options)
+    task = CentralityTask(options, writer, workers.task_capacity.worker_memory, base)
     read = time.monotonic()
     todo = [n for n in range(len(specs)) if not writer.done(n)]
     missing = most_costly_first({n: specs[n] for n in todo})
@@ -61,7 +63,12 @@ def compute_graphs(
         resumed += _compute_large(workers, task, large, source, shares, digest(out.identity or {}))
     _compute_pieces(workers, task, {n: missing[n] for n in missing if n not in large})
     computed = time.monotonic()
-    about = {**source.about(), "metrics": list(options.names), "options": out.options}
+    about = {
+        **source.about(),
+        "directed": source.directed,
+        "metrics": list(options.names),
+        "options": out.options,
+    }
     counted = save_manifest(out, writer, specs, about)
     report = CentralityReport(
         str(out.named),

@@ -43,6 +43,11 @@ _IGNORED: Rules = (
     (("seed",), "without --samples or --epsilon", lambda o: not o.sampled),
     (("weight",), "without --weighted", lambda o: not o.weighted),
     (
+        ("base",),
+        "with --distances or edge-betweenness, which are of no node or graph",
+        lambda o: o.distances or "edge-betweenness" in o.wanted,
+    ),
+    (
         ("weighted",),
         "on components, triangles and clustering",
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
@@ -70,8 +75,9 @@ _IGNORED_IN: Rules = (
         "on a graph or zoo, which records it",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
+    (("base",), "on one graph", lambda o, kind: kind == "graph"),
     (
-        ("header", "graph_id", "source", "target", "id_type", "on_bad_rows"),
+        ("header", "graph_id", "source", "target", "id_type", "on_bad_rows", "base"),
         "on graphs of NetworkX",
         lambda o, kind: kind == "networkx",
     ),
@@ -89,6 +95,7 @@ _IGNORED_IN: Rules = (
     samples="Samples",
     format="Input",
     dtype="Computation",
+    base="Computation",
     distances="Output",
     scratch="Output",
 )
@@ -113,6 +120,9 @@ class CentralityOptions:
     """pagerank: stop if a step changes the ranks by less than this per node"""
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
+    base: ClientPath | None = None
+    """many graphs: an earlier output with the same metrics; graphs that have not changed since take
+    their values from it"""
     distances: Annotated[bool, Parameter(negative="")] = False
     """also write the distances of all pairs as .npy"""
 

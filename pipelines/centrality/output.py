@@ -4,6 +4,7 @@ centrality.json             metrics, input, options, and the files that hold the
 nodes/part-00000.parquet    graph_id and node (the user's ids), one column per metric
 graphs/part-00000.parquet   graph_id, nodes, edges, and metrics of a whole graph: diameter
 edges/part-00000.parquet    graph_id, source, target, betweenness: with edge-betweenness
+structure/00000.npy         of several graphs: 128 bits of each graph, for --base; and its nodes
 distances/00000.npy         with --distances: matrices of the graphs of a part, one after another
 failures.parquet            graph_id, reason: graphs, or metrics of them, that could not be computed
 """
@@ -22,6 +23,7 @@ from penstock.files import FileEntry, atomic, file_entry, file_table, part_name,
 from penstock.formats import Format
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.output import Output, Pieces
+from penstock.pipelines.centrality.base import Known
 from penstock.pipelines.centrality.compute import Columns
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 
@@ -41,7 +43,15 @@ class CentralityWriter:
 
     records: Pieces
 
-    def save(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
+    def save(
+        self,
+        number: int,
+        piece: Piece,
+        found: Columns,
+        distances: Array | None,
+        structure: Array | None = None,
+        known: Known | None = None,
+    ) -> None:
         """Write the results of a piece, and record that."""
         result, name = self.records.result, f"{part_name(number)}.parquet"
         sizes = piece.batch.sizes
@@ -70,6 +80,9 @@ class CentralityWriter:
             files.append(_write(result, f"edges/{name}", ends))
         if distances is not None:
             files.append(save_npy(result, f"distances/{number:05d}.npy", distances))
+        if structure is not None:
+            structure[failed | unfinished | uncounted, :2] = 0
+            files.append(save_npy(result, f"structure/{number:05d}.npy", structure))
         reasons = dict(piece.failed)
         for graph in found.unfinished:
             reasons.setdefault(int(graph), "pagerank did not converge within --max-iter")
@@ -81,13 +94,14 @@ class CentralityWriter:
         counts = {
             "graphs": len(sizes),
             "nodes": int(sizes.sum()),
+            "taken_over": 0 if known is None else int(known.mask.sum()),
             "failures": [[graph, reason] for graph, reason in sorted(reasons.items())],
         }
         self.records.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
         """Return whether a part is complete."""
-        return self.records.done(part_name(number), "graphs", "nodes", "failures")
+        return self.records.done(part_name(number), "graphs", "nodes", "taken_over", "failures")
 
 
 def save_manifest(
@@ -99,7 +113,7 @@ def save_manifest(
     """Write failures.parquet, describe the output, and return the sums over all parts."""
     import pyarrow as pa
 
-    total = {"graphs": 0, "nodes": 0}
+    total = {"graphs": 0, "nodes": 0, "taken_over": 0}
     files: list[FileEntry] = []
     ids: list[Any] = []
     reasons: list[str] = []
@@ -110,7 +124,7 @@ def save_manifest(
         if failures and spec.ids is not None:
             ids.append(take(spec.ids, np.array([graph for graph, _ in failures], np.int64)))
         reasons += [reason for _, reason in failures]
-        for name in ("graphs", "nodes"):
+        for name in total:
             total[name] += counts[name]
     columns: dict[str, Any] = {}
     if specs and specs[0].ids is not None:

@@ -10,12 +10,13 @@ from typing import Any
 
 from penstock.arrays import Array
 from penstock.kernels import kernel
+from penstock.kernels.centrality_rules import GraphBatch
 from penstock.limits import cores
+from penstock.pipelines.centrality.base import Base, structures_of
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
-    Piece,
     PieceSpec,
     device_bytes,
     matrix_bytes,
@@ -35,11 +36,13 @@ class CentralityTask:
     """One run, as it is sent to tasks.
 
     memory  bytes that all tasks of a worker may use together
+    base    whose values unchanged graphs take over
     """
 
     options: CentralityOptions
     writer: CentralityWriter
     memory: int
+    base: Base | None = None
 
 
 class _MemoryBudget:
@@ -130,8 +133,15 @@ def _compute_piece(
 ) -> None:
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
-        found, distances = _computed(task, piece, task.options.wanted, turn)
-        task.writer.save(number, piece, found, distances)
+        structure = None if piece.graphs is None else structures_of(piece.batch)
+        batch, known = piece.batch, None
+        if task.base is not None and structure is not None:
+            known = task.base.look_up(structure)
+            batch = known.rest(batch)
+        found, distances = _computed(task, batch, task.options.wanted, turn)
+        if known is not None:
+            found = known.joined(piece.batch, found)
+        task.writer.save(number, piece, found, distances, structure, known)
 
 
 def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int) -> None:
@@ -146,7 +156,7 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            more, distances = _computed(task, piece, rest, nullcontext())
+            more, distances = _computed(task, piece.batch, rest, nullcontext())
             found = replace(
                 more,
                 nodes=found.nodes | more.nodes,
@@ -159,17 +169,17 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
 
 def _computed(
     task: CentralityTask,
-    piece: Piece,
+    batch: GraphBatch,
     wanted: frozenset[str],
     turn: AbstractContextManager[Any],
 ) -> tuple[Columns, Array | None]:
-    """Return some metrics of a piece and, if asked, its distances; on the worker's GPU if any.
+    """Return some metrics of a batch and, if asked, its distances; on the worker's GPU if any.
 
     turn  held while the piece computes on a core
     """
     options = task.options
     if options.distances:
-        size, graphs = matrix_bytes(piece.batch.sizes, options), piece.batch.graphs
+        size, graphs = matrix_bytes(batch.sizes, options), batch.graphs
         if size > task.memory:
             what = "the distances of all pairs of a graph"
             what = what if graphs == 1 else f"those of {graphs} graphs"
@@ -177,12 +187,12 @@ def _computed(
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:
-            return _of_batch(piece.batch, options, wanted)
-    size = device_bytes(piece.batch) + _LAUNCH_BYTES
+            return _of_batch(batch, options, wanted)
+    size = device_bytes(batch) + _LAUNCH_BYTES
     if options.distances:
-        size += matrix_bytes(piece.batch.sizes, options)
+        size += matrix_bytes(batch.sizes, options)
     with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(piece.batch), options, wanted)
+        return _of_batch(on_device(batch), options, wanted)
 
 
 def _of_batch(

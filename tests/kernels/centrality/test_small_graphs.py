@@ -40,6 +40,9 @@ def test_backends_agree(graphs, directed, weighted, random):
     np.testing.assert_array_equal(*sums)
     loops = [module.self_loops(ptr, mine[0], mine[1]) for module in (cpu, naive)]
     np.testing.assert_array_equal(*loops)
+    columns = [column for column in (mine[2], *sums[:1]) if column is not None]
+    bits = [module.structures(ptr, *mine[:2], *columns) for module in (cpu, naive)]
+    np.testing.assert_array_equal(*bits)
 
 
 @pytest.mark.parametrize("backend", [cpu, naive], ids=["cpu", "naive"])

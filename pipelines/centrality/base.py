@@ -1,0 +1,173 @@
+"""Yesterday's centralities: a graph that has not changed takes its values from them.
+
+A graph is known by 128 bits of its structure. Every output keeps them in structure/00000.npy, one
+row per graph of a part, with its number of nodes; a graph that failed has zeros, so that it is
+computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_numpy
+from penstock.csr import offsets_of
+from penstock.errors import UsageError
+from penstock.files import FileEntry, part_name
+from penstock.formats import with_names
+from penstock.graph import load_npy
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.options import given_options
+from penstock.pipelines.centrality.compute import Columns
+from penstock.pipelines.centrality.options import CentralityOptions
+
+if TYPE_CHECKING:
+    from penstock.pipelines.centrality.inputs import CentralityInput
+
+# Options with which the same graph has the same values.
+_DECIDING = (
+    "metrics", "weighted", "wf_improved", "normalized", "endpoints", "alpha", "tol", "max_iter",
+    "dtype",
+)  # fmt: skip
+
+
+def structures_of(batch: GraphBatch) -> Array:
+    """Return 128 bits of each graph of a batch, and its number of nodes: (graphs, 3) uint64."""
+    from penstock.kernels.cpu.small_graphs import structures
+
+    weights = [one for one in (batch.weights, batch.sums) if one is not None]
+    return structures(batch.ptr, batch.indptr, batch.indices, *weights)
+
+
+@dataclass(frozen=True)
+class Base:
+    """An earlier output with the same metrics and options."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, source: CentralityInput, options: CentralityOptions) -> Base:
+        """Open the output that ``--base`` names, of graphs of the same kind."""
+        from penstock.pipelines.centrality.output import FORMAT
+
+        body = FORMAT.load(path)
+        before, now = ({n: given.get(n) for n in _DECIDING}
+                       for given in (body["options"], given_options(options)))  # fmt: skip
+        with FORMAT.reading(path):
+            files = [FileEntry(**one) for one in with_names(body["files"]).values()]
+        for entry in files:
+            entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
+        before["directed"], now["directed"] = body.get("directed"), source.directed
+        if differ := [name for name in now if before[name] != now[name]]:
+            raise UsageError(
+                f"{path} has other values: {differ[0]} differs",
+                expected=str(before[differ[0]]),
+                got=str(now[differ[0]]),
+                remedy="Give the same options, or leave --base out",
+            )
+        return cls(path)
+
+    def look_up(self, structure: Array) -> Known:
+        """Return which graphs the base has, and where."""
+        found = _index(self.path)
+        at = np.searchsorted(found.keys, structure[:, 0])
+        at = np.minimum(at, max(len(found.keys) - 1, 0))
+        if len(found.keys) == 0:
+            return Known(self, np.zeros(len(structure), bool), at)
+        same = (found.keys[at] == structure[:, 0]) & (found.second[at] == structure[:, 1])
+        return Known(self, same & (structure[:, 0] > 0), at)
+
+
+@dataclass(frozen=True)
+class _Index:
+    """All graphs of a base, by their first 64 bits: the part of each, and its place there."""
+
+    keys: Array
+    second: Array
+    parts: Array
+    graphs: Array
+    nodes: Array
+
+
+@lru_cache(1)
+def _index(path: Path) -> _Index:
+    parts = [load_npy(file) for file in sorted((path / "structure").glob("*.npy"))]
+    whole = np.concatenate([np.empty((0, 3), np.uint64), *parts])
+    of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    graphs = np.concatenate([np.empty(0, np.int64), *(np.arange(len(part)) for part in parts)])
+    nodes = [offsets_of(part[:, 2].astype(np.int64))[:-1] for part in parts]
+    order = np.argsort(whole[:, 0], kind="stable")
+    before = np.concatenate([np.empty(0, np.int64), *nodes])
+    return _Index(whole[order, 0], whole[order, 1], of[order], graphs[order], before[order])
+
+
+@dataclass(frozen=True)
+class Known:
+    """Which graphs of a batch a base has: a mask, and their places in its index."""
+
+    base: Base
+    mask: Array
+    at: Array
+
+    def rest(self, batch: GraphBatch) -> GraphBatch:
+        """Return the other graphs of the batch."""
+        of_nodes = np.repeat(~self.mask, batch.sizes)
+        degrees = np.diff(batch.indptr)
+        of_edges = np.repeat(of_nodes, degrees)
+        number = np.cumsum(of_nodes) - 1
+        weights, sums = (a if a is None else a[of_edges] for a in (batch.weights, batch.sums))
+        return replace(
+            batch,
+            ptr=offsets_of(batch.sizes[~self.mask]),
+            indptr=offsets_of(degrees[of_nodes]),
+            indices=number[batch.indices[of_edges]].astype(batch.indices.dtype),
+            weights=weights,
+            sums=sums,
+        )
+
+    def joined(self, batch: GraphBatch, computed: Columns) -> Columns:
+        """Return the results of the whole batch: those computed, and those of the base."""
+        index = _index(self.base.path)
+        known, other = np.flatnonzero(self.mask), np.flatnonzero(~self.mask)
+        sizes, of_nodes = batch.sizes, np.repeat(self.mask, batch.sizes)
+        nodes = {name: _spread(values, ~of_nodes) for name, values in computed.nodes.items()}
+        graphs = {name: _spread(values, ~self.mask) for name, values in computed.graphs.items()}
+        parts = index.parts[self.at[known]]
+        for part in np.unique(parts):
+            chosen = known[parts == part]
+            places = self.at[chosen]
+            rows = _ranges(batch.ptr[chosen], sizes[chosen])
+            there = _ranges(index.nodes[places], sizes[chosen])
+            for name, values in _columns(self.base.path, "nodes", int(part), nodes):
+                nodes[name][rows] = values[there]
+            for name, values in _columns(self.base.path, "graphs", int(part), graphs):
+                graphs[name][chosen] = values[index.graphs[places]]
+        return Columns(nodes, graphs, None, other[computed.unfinished], other[computed.uncounted])
+
+
+def _columns(path: Path, kind: str, part: int, names: Iterable[str]) -> list[tuple[str, Any]]:
+    import pyarrow.parquet as pq
+
+    if not (wanted := list(names)):
+        return []
+    table = pq.read_table(path / kind / f"{part_name(part)}.parquet", columns=wanted)
+    return [(name, as_numpy(table.column(name), 0)) for name in wanted]
+
+
+def _spread(values: Array, where: Array) -> Array:
+    """Return an array with the values at the places of a mask."""
+    found = np.zeros(len(where), values.dtype)
+    found[where] = values
+    return found
+
+
+def _ranges(starts: Array, sizes: Array) -> Array:
+    """Return the numbers of all ranges, one after another."""
+    before = offsets_of(sizes)[:-1]
+    return np.asarray(np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes))

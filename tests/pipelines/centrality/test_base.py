@@ -1,0 +1,83 @@
+"""Centralities of today on the base of yesterday's: the same values, computed for what changed."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import centrality
+from penstock.errors import GraphError, UsageError
+
+METRICS = (
+    "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
+    "diameter"
+)
+
+
+def edges(seed: int, graphs: range) -> pd.DataFrame:
+    parts = []
+    for graph in graphs:
+        random = np.random.default_rng((seed, graph))
+        ends = random.integers(0, 12, (int(random.integers(3, 40)), 2))
+        parts.append(pd.DataFrame({"graph_id": graph, "source": ends[:, 0], "target": ends[:, 1]}))
+    found = pd.concat(parts)
+    return found.assign(weight=np.random.default_rng(seed).integers(1, 5, len(found)) / 2)
+
+
+def values(out: Path, kind: str) -> pd.DataFrame:
+    return pq.read_table(out / kind).to_pandas()
+
+
+@pytest.mark.parametrize("options", [{}, {"directed": True}, {"weighted": True}])
+def test_unchanged_graphs_take_their_values_and_the_result_is_that_of_a_new_run(
+    tmp_path: Path, options: dict[str, bool]
+) -> None:
+    before = edges(1, range(60))
+    changed = edges(2, range(0, 60, 7))
+    kept = before[~before.graph_id.isin([*range(0, 60, 7), 5])]
+    after = pd.concat([kept, changed, edges(3, range(100, 110))])
+    before.to_parquet(tmp_path / "before.parquet")
+    after.to_parquet(tmp_path / "after.parquet")
+    given = {"format": "zoo", "metrics": METRICS, **options}
+    centrality(tmp_path / "before.parquet", tmp_path / "c0", **given)
+    new = centrality(tmp_path / "after.parquet", tmp_path / "new", **given)
+    based = centrality(tmp_path / "after.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
+    assert (new.taken_over, based.taken_over) == (0, kept.graph_id.nunique())
+    again = centrality(tmp_path / "after.parquet", tmp_path / "c2", base=tmp_path / "c1", **given)
+    assert again.taken_over == again.graphs
+    for kind in ("nodes", "graphs"):
+        for out in ("c1", "c2"):
+            pd.testing.assert_frame_equal(
+                values(tmp_path / "new", kind), values(tmp_path / out, kind), check_exact=True
+            )
+
+
+def test_a_graph_that_failed_is_computed_again(tmp_path: Path) -> None:
+    edges(1, range(5)).to_parquet(tmp_path / "e.parquet")
+    given = {"format": "zoo", "metrics": "pagerank", "max_iter": 1}
+    first = centrality(tmp_path / "e.parquet", tmp_path / "c0", **given)
+    assert first.failed == 5
+    again = centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
+    assert (again.failed, again.taken_over) == (5, 0)
+
+
+def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    edges(1, range(5)).to_parquet(tmp_path / "e.parquet")
+    centrality(tmp_path / "e.parquet", tmp_path / "c0", format="zoo", metrics="closeness")
+    for options in ({"metrics": "pagerank"}, {"wf_improved": False}, {"directed": True}):
+        given = {"format": "zoo", "metrics": "closeness", **options}
+        with pytest.raises(UsageError):
+            centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
+    file = next((tmp_path / "c0/nodes").iterdir())
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(GraphError):
+        centrality(
+            tmp_path / "e.parquet",
+            tmp_path / "c1",
+            base=tmp_path / "c0",
+            format="zoo",
+            metrics="closeness",
+        )
+    assert not (tmp_path / "c1").exists()
