@@ -47,9 +47,8 @@ def list_runs(
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         one = _line(run)
-        error = run.body.get("error")  # of a run that was refused before any stage
-        what = str(error.get("what"))[:_SHOWN] if isinstance(error, dict) else ""
-        stages = run.stages_text() or what
+        error = run.body.get("error", {})  # of a run that was refused before any stage
+        stages = run.stages_text() or error.get("what", "")[:_SHOWN]
         took = "" if run.seconds is None else f"{run.seconds:.1f} s"
         line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took:>10}  {stages}"
         print(line.rstrip())
@@ -142,9 +141,9 @@ def _matches(run: RunRecord, chosen: ListOptions) -> bool:
 
 def _line(run: RunRecord) -> dict[str, Any]:
     stages = run.stages
-    ran = sum(one.get("state") == State.DONE for one in stages.values())
+    ran = sum(one["state"] == State.DONE for one in stages.values())
     return {
-        "name": run.name, "flow": run.body.get("flow"), "date": run.date,
-        "began": run.body.get("began"),
+        "name": run.name, "flow": run.body["flow"], "date": run.date,
+        "began": run.body["began"],
         "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,
     }  # fmt: skip

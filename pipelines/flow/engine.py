@@ -101,7 +101,7 @@ class Engine:
 
     def _where(self, stage: StageSpec) -> dict[str, Any]:
         """Return the cluster of a stage: the flow's, whose workers start now if they have not."""
-        if stage.command is None or not stage.command.clustered:
+        if stage.job is None or not stage.job.clustered:
             return {}
         if self._spec.cluster == "auto" and not self._asks_workers(stage):
             given = self.flow.cluster.items()
@@ -167,7 +167,7 @@ class Engine:
         del self._running[name]
         answer = self._answer(running)
         running.begun.unlink(missing_ok=True)
-        if self._with_workers and running.stage.command is not None:
+        if self._with_workers and running.stage.job is not None:
             self._free_workers()
         return name, answer
 

@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow, read_hook, read_name
 from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, begin_run
+from penstock.pipelines.flow.report import write_page
 
 _SECONDS = 60.0  # of a webhook, from its name's address to the answer
 LATE = "late"
@@ -38,7 +39,9 @@ def leave_record(
     origin: dict[str, Any],
     error: PenstockError,
     settings: Mapping[str, str],
-) -> RunRecord:
+    *,
+    page: bool = True,
+) -> None:
     """Record a due run of the flow at ``path`` that could not start, and call its hook."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     before = last_read(path)
@@ -48,8 +51,9 @@ def leave_record(
                         "final": error.exit_code == 2})  # fmt: skip
     record.save()
     save_metrics(record)
+    if page:
+        write_page(record.folder)
     notify_unread(path, record, settings)
-    return record
 
 
 def notify_unread(path: Path, run: RunRecord, settings: Mapping[str, str]) -> None:

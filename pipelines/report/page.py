@@ -68,17 +68,18 @@ def page(run: RunRecord, logs: str = "logs") -> str:
     logs  where it finds the run's logs
     """
     body, known = run.body, Facts(run, logs)
-    verdict = _VERDICT.get(run.state) or run.state.capitalize() or "State unknown"
-    took = f" in {shown(body['seconds'])} s" if body.get("seconds") else ""
-    gates = [gate.get("met") is True for one in run.stages.values() for gate in facts.gates_of(one)]
-    begun = str(body.get("began"))[:16].replace("T", " ")
-    about = [f"Flow {body.get('flow')} of {run.date}", f"Begun {begun}",
-             f"Stages: {run.stages_text() or 'none'}"]  # fmt: skip
+    verdict = _VERDICT.get(run.state) or run.state.capitalize()
+    took = f" in {shown(run.seconds)} s" if run.seconds else ""
+    gates = [gate["met"] for one in run.stages.values() for gate in one.get("gates", [])]
+    if body.get("single"):
+        (stage,) = run.stages.values()
+        about = [f"The output of {stage['job']}, in {run.folder}"]
+    else:
+        begun = body["began"][:16].replace("T", " ")
+        about = [f"Flow {body['flow']} of {run.date}", f"Begun {begun}",
+                 f"Stages: {run.stages_text() or 'none'}"]  # fmt: skip
     if gates:
         about.append(f"Gates: {sum(gates)} of {len(gates)} met")
-    if body.get("single"):
-        jobs = dict.fromkeys(str(one.get("job")) for one in run.stages.values())
-        about = [f"The output of {', '.join(jobs)}, in {run.folder}"]
     good = run.state == State.PASSED
     return document(f"{verdict}: {run.name}", sections(known), [f"{verdict}{took}", *about], good)
 

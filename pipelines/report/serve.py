@@ -24,7 +24,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State, all_runs
 from penstock.pipelines.report.command import NAME
 from penstock.pipelines.report.content import Cell, Section, Table, seconds
-from penstock.pipelines.report.facts import gates_of, trend
+from penstock.pipelines.report.facts import trend
 from penstock.pipelines.report.page import document, page
 from penstock.pipelines.signals import Terminated
 
@@ -155,7 +155,7 @@ def index(folder: Path) -> str:
         (
             Cell(run.name, f"/{quote(run.name, safe='')}/{NAME}"),
             Cell(run.state, good=None if run.state == State.RUNNING else run.state == State.PASSED),
-            run.date, str(run.body.get("began"))[:16].replace("T", " "), seconds(run.seconds),
+            run.date, run.body["began"][:16].replace("T", " "), seconds(run.seconds),
             run.stages_text(),
         )
         for run in runs[: -_MOST_RUNS - 1 : -1]
@@ -170,15 +170,15 @@ def index(folder: Path) -> str:
 def _trends(runs: list[RunRecord]) -> list[Section]:
     """Return the metrics of the gates of every flow over the dates of its runs."""
     found = []
-    for flow in dict.fromkeys(str(run.body.get("flow")) for run in reversed(runs)):
-        own = [run for run in runs if run.body.get("flow") == flow]
+    for flow in dict.fromkeys(run.body["flow"] for run in reversed(runs)):
+        own = [run for run in runs if run.body["flow"] == flow]
         own = sorted(own, key=lambda run: run.date)[-_TREND:]
         gated: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for run in own:
             of_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
             for name, stage in run.stages.items():
-                for gate in gates_of(stage):
-                    of_run.setdefault((name, str(gate.get("metric"))), []).append(gate)
+                for gate in stage.get("gates", []):
+                    of_run.setdefault((name, gate["metric"]), []).append(gate)
             gated |= of_run
         tables = [made for key, gates in gated.items() if (made := trend(own, key, gates))]
         if tables:

@@ -121,7 +121,10 @@ class _Server:
         if day is not None and entry.reported != day.isoformat():
             self.schedules.save(replace(entry, reported=day.isoformat()))
             _say(f"{entry.name}: {day} has not passed by {entry.options.late_after}")
-            notify_late(entry.flow, entry.series[0], day, entry.settings)
+            # Not here: a hook may hang.
+            self._scheduler.add_job(
+                notify_late, args=(entry.flow, entry.series[0], day, entry.settings)
+            )
 
     def _run_due(self, name: str) -> None:
         """Run the days that are due, one after the other; APScheduler calls this."""

@@ -36,12 +36,13 @@ from penstock.documents import parse_yaml
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
-from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
+from penstock.pipelines.flow.document.commands import job_name, job_of
 from penstock.pipelines.flow.document.destinations import check_destinations, destination_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
+from penstock.pipelines.job.declare import Call, Job
 from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.options import ScheduleTimes
 from penstock.secrets import hide
@@ -65,14 +66,14 @@ class Input:
 class StageSpec:
     """One stage, checked.
 
-    command   what it runs; None: the function ``python``, as module:function
-    options   as in the file; arguments: the keyword arguments of the command's function
+    job       what it runs; None: the function ``python``, as module:function
+    options   as in the file
     after     stages that must have run before, whose outputs it does not read
     uses      stages whose outputs its options name, as {{stage.NAME}}
     """
 
     name: str
-    command: StageCommand | None
+    job: Job[Any] | None
     python: str | None
     inputs: tuple[Input, ...]
     options: dict[str, Any]
@@ -93,7 +94,7 @@ class StageSpec:
     @property
     def title(self) -> str:
         """What it runs, in a word or two."""
-        return f"python {self.python}" if self.command is None else self.command.name
+        return f"python {self.python}" if self.job is None else self.job.name
 
     @property
     def previous(self) -> bool:
@@ -102,8 +103,13 @@ class StageSpec:
 
     @property
     def in_place(self) -> bool:
-        """Whether its output lies in its input."""
-        return self.command is not None and self.command.in_place
+        """Whether its output lies in its input: the parts of a graph."""
+        return self.job is not None and self.job.into is not None
+
+    @property
+    def own(self) -> bool:
+        """Whether it has an output of its own: not in its input, and not only a report."""
+        return self.job is None or (self.job.writes is not None and not self.in_place)
 
     @property
     def gang(self) -> bool:
@@ -153,11 +159,9 @@ class Flow:
     def output(self, stage: str) -> Path:
         """Return the path of a stage's output."""
         found = self.stages[stage]
-        if found.command is not None and (found.command.in_place or not found.command.writes):
-            first = found.inputs[0] if found.inputs else None
-            if first is not None:
-                return Path(self.path_of(first))
-        return self.folder / stage
+        if found.own or not found.inputs:
+            return self.folder / stage
+        return Path(self.path_of(found.inputs[0]))
 
     def written(self, stage: str) -> Path | None:
         """Return what a stage replaces: its output, parts within its input, or nothing."""
@@ -166,7 +170,7 @@ class Flow:
             from penstock.partition.part import partition_path
 
             return partition_path(self.output(stage), found.options["k"])
-        return self.output(stage) if found.command is None or found.command.writes else None
+        return self.output(stage) if found.own else None
 
     def path_of(self, given: Input) -> str:
         """Return the path of an input, or its URL."""
@@ -466,14 +470,14 @@ def _stage(
     needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
     for one in needed:
         _stage(one, given, made, names, path, (*above, name))
-    command = None
+    job = None
     if keys.job is not None:
         first = next((one.stage for one in inputs if one.stage is not None), None)
         before = made[first].title if first is not None else None
-        command = _checked_command(keys.job, before, inputs, options, where)
+        job = _checked_job(keys.job, before, inputs, options, where)
     spec = StageSpec(
         name=name,
-        command=command,
+        job=job,
         python=keys.python,
         inputs=inputs,
         options=options,
@@ -489,13 +493,13 @@ def _stage(
         gpus=keys.gpus,
         timeout=keys.timeout,
     )
-    if spec.previous and (command is None or command.in_place or not command.writes):
+    if spec.previous and (job is None or not spec.own):
         raise UsageError(
             f"{where} has no own output that its job replaces: no {{{{previous}}}}",
-            remedy="A function finds its earlier output at its output path" if command is None
+            remedy="A function finds its earlier output at its output path" if job is None
             else "Name the output of a stage, or a path",
         )  # fmt: skip
-    if spec.publish and command is not None and not command.writes:
+    if spec.publish and not spec.own:
         raise UsageError(f"{where} writes no output that could be published",
                          remedy="Publish its input stage")  # fmt: skip
     made[name] = spec
@@ -514,27 +518,28 @@ def _check_previous(body: dict[str, Any], where: str) -> None:
             )
 
 
-def _checked_command(
-    job: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
-) -> StageCommand:
+def _checked_job(
+    named: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
+) -> Job[Any]:
     with given_in(where):
-        command = command_of(job_name(job, before))
+        job = job_of(job_name(named, before))
         for taken in ("resume", "overwrite"):
             if taken in options:
                 raise UsageError(f"option {taken} is the flow's", remedy="Leave it out")
-        _typed(options, command.arguments(without_stages(options)))
-        least, most = command.inputs
+        _typed(options, job.checked(without_stages(options)))
+        least, most = (0, 0) if job.reads is None else (1, None if job.reads.several else 1)
+        if job.reads is not None and job.reads.optional:
+            least = 0
         if len(inputs) < least or (most is not None and len(inputs) > most):
-            count = f"{least}" if least == most else f"{least} to {most if most else 'many'}"
-            raise UsageError(f"penstock {command.name} takes {count} input(s)",
-                             got=str(len(inputs)))  # fmt: skip
-    return command
+            count = f"{least}" if least == most else f"{least} or more"
+            raise UsageError(f"penstock {job.name} takes {count} input(s)", got=str(len(inputs)))
+    return job
 
 
-def _typed(options: dict[str, Any], arguments: dict[str, Any]) -> None:
+def _typed(options: dict[str, Any], call: Call) -> None:
     """Make numbers of options that variables give as texts."""
-    for made in arguments.values():
-        for name, value in vars(made).items() if hasattr(made, "__dict__") else ():
+    for made in (call.options, call.run):
+        for name, value in vars(made).items() if made else ():
             if isinstance(options.get(name), str) and isinstance(value, bool | int | float):
                 options[name] = value
 

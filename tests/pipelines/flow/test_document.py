@@ -172,7 +172,7 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     assert state.keep_previous(stage) is None  # an interrupted stage has no output
     state.end(stage, made, {}, 1.0, {})
     assert state.made_of(stage, {}) == made
-    assert state.why(stage, made) is None  # its previous output is not an input
+    assert state.decide(stage, {}, force=False)[1] is None  # its previous output is not an input
 
     copy = state.keep_previous(stage)
     assert copy is not None

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from made import make_outputs
 
 from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.places import Place
@@ -94,7 +95,7 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     error = {"what": "no space", "expected": "1 GB", "got": "0 B", "remedy": "make some"}
     stages = {
         "a": {"state": "failed", "error": error, "job": "walk"},
-        "b": {"state": "not run", "why": "a failed"},
+        "b": {"state": "not run", "why": "a failed", "job": "walk"},
     }
     folder = record(tmp_path, 2, state="failed", stages=stages)
     (folder / "logs/a.log").write_text("oh")
@@ -363,9 +364,9 @@ def test_the_command_writes_a_file(tmp_path, capsys):
 
 
 def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text("def make(out):\n    out.mkdir()\n    return {'n': 41}\n")
     flow = tmp_path / "flow.yaml"
-    flow.write_text("name: f\nstages: {a: {python: 'mine:make', expect: {n: 41}}}\n")
+    flow.write_text("name: f\nstages: {a: {python: 'm:f', value: 41, expect: {total: 41}}}\n")
+    make_outputs(flow)
     assert penstock(["run", str(flow), "--no-report"]) == 0
     assert not list(tmp_path.glob("runs/*/report.html"))
     capsys.readouterr()
