@@ -97,7 +97,13 @@ def run_flow(
     from penstock.pipelines.flow.run import FlowRun
 
     options = RunOptions(
-        accept=accept, reason=reason, force=force, first=first, only=only,
-        replace_targets=replace_targets, replace_outputs=replace_outputs, report=False,
-    )  # fmt: skip
+        accept=accept,
+        reason=reason,
+        force=force,
+        first=first,
+        only=only,
+        replace_targets=replace_targets,
+        replace_outputs=replace_outputs,
+        report=False,
+    )
     return FlowRun(read_flow(client_path(flow), variables, date=date), options, quiet=quiet).run()

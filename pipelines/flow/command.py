@@ -68,8 +68,9 @@ def could_not_start(words: list[str], error: PenstockError, since: float) -> Non
 
     words  what follows ``penstock run``
     """
-    split = [part for word in words
-             for part in (word.split("=", 1) if word.startswith("--") else [word])]  # fmt: skip
+    split = [
+        part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])
+    ]
     given = dict(pairwise(split))
     flow = client_path(next((one for one in words if one.endswith((".yaml", ".yml"))), words[0]))
     scheduled = given.get("--scheduled")

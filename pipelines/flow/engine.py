@@ -148,9 +148,13 @@ class Engine:
 
         begun = Path(order["begun"])
         future = self._cluster["client"].submit(
-            run_stage, {**order, "cluster": self._where(stage)}, key=f"{stage.name}-{begun.name}",
-            resources=ON_DRIVER, pure=False, retries=0,
-        )  # fmt: skip
+            run_stage,
+            {**order, "cluster": self._where(stage)},
+            key=f"{stage.name}-{begun.name}",
+            resources=ON_DRIVER,
+            pure=False,
+            retries=0,
+        )
         self._running[stage.name] = Running(stage, future, begun)
         future.add_done_callback(self._ended.put)
 
@@ -229,9 +233,10 @@ def check_gpus(flow: Flow) -> None:
     if most > there:
         name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
         raise CapacityError(
-            f"stage {name} needs {most} GPUs", expected=f"at most {there}, the available ones",
+            f"stage {name} needs {most} GPUs",
+            expected=f"at most {there}, the available ones",
             remedy="Lower gpus:, or name a cluster with that number",
-        )  # fmt: skip
+        )
 
 
 def gpus_of(flow: Flow) -> int:

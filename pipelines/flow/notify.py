@@ -47,8 +47,14 @@ def leave_record(
     before = last_read(path)
     name = read_name(path) or (path.stem if before is None else before.series[0])
     record = begin_run(path, name, day, text, origin)
-    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
-                        "final": error.exit_code == 2})  # fmt: skip
+    record.body.update(
+        {
+            "state": State.FAILED,
+            "seconds": 0.0,
+            "error": dict(error.to_dict()),
+            "final": error.exit_code == 2,
+        }
+    )
     record.save()
     save_metrics(record)
     if page:
@@ -76,8 +82,14 @@ def notify_late(path: Path, name: str, day: dt.date, settings: Mapping[str, str]
 def last_read(path: Path) -> RunRecord | None:
     """Return the last run of a flow's file that could read it."""
     runs = reversed(all_runs(path.parent / FOLDER))
-    return next((one for one in runs if one.series[1] is not None
-                 and Path(str(one.body.get("file"))).name == path.name), None)  # fmt: skip
+    return next(
+        (
+            one
+            for one in runs
+            if one.series[1] is not None and Path(str(one.body.get("file"))).name == path.name
+        ),
+        None,
+    )
 
 
 def hook_of(run: RunRecord) -> str:
@@ -113,9 +125,14 @@ def _command(command: str, run: RunRecord, home: Path, limit: float | None) -> N
         "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is the folder of the cluster registry
     }
     process = subprocess.Popen(
-        command, shell=True, cwd=home, env={**os.environ, **given}, process_group=0,
-        stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
-    )  # fmt: skip
+        command,
+        shell=True,
+        cwd=home,
+        env={**os.environ, **given},
+        process_group=0,
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what sys.stderr is in a notebook has no number
+    )
     try:
         code = process.wait(limit)
     except BaseException:
@@ -141,8 +158,14 @@ def _post(address: str, run: RunRecord) -> None:
         name: {key: one[key] for key in ("state", "seconds", "why", "error") if key in one}
         for name, one in run.body["stages"].items()
     }
-    body = {"flow": run.body["flow"], "run": run.name, "date": run.date, "state": run.state,
-            "stages": stages, "error": run.body.get("error")}  # fmt: skip
+    body = {
+        "flow": run.body["flow"],
+        "run": run.name,
+        "date": run.date,
+        "state": run.state,
+        "stages": stages,
+        "error": run.body.get("error"),
+    }
     request = urllib.request.Request(
         address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )

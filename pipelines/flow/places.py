@@ -222,9 +222,10 @@ class Place:
         except (ValueError, KeyError, TypeError) as error:
             got = f"{type(error).__name__}: {error}"
         raise PenstockError(
-            f"{self}/{_POINTER} is damaged", got=got,
+            f"{self}/{_POINTER} is damaged",
+            got=got,
             remedy="Remove it: the next run of the flow that publishes here writes it again",
-        )  # fmt: skip
+        )
 
     def _folders(self) -> list[str]:
         if not self._system.isdir(self._root):
@@ -243,8 +244,11 @@ class Place:
         if root.exists() and not root.is_dir():
             return ["a file"]
         names = sorted(one.name for one in root.iterdir()) if root.is_dir() else []
-        return [one for one in names if one[0] != "." and one != _POINTER
-                and not _VERSION.fullmatch(one)]  # fmt: skip
+        return [
+            one
+            for one in names
+            if one[0] != "." and one != _POINTER and not _VERSION.fullmatch(one)
+        ]
 
     @cached_property
     def _found(self) -> tuple[Any, str]:

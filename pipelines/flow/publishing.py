@@ -86,8 +86,15 @@ class Publisher:
                     stays.append({**entry, "stays": later})
                     warn(f"{stage} is not published: {entry['to']} shows a later date, {later}")
                     continue
-                entries.append({**entry, "to": f"{entry['to']}/{version}", "version": version,
-                                "key": contents[stage], "moved": False})  # fmt: skip
+                entries.append(
+                    {
+                        **entry,
+                        "to": f"{entry['to']}/{version}",
+                        "version": version,
+                        "key": contents[stage],
+                        "moved": False,
+                    }
+                )
             self._put(entries)
             record.body["published"] = [*entries, *stays]
             record.save()

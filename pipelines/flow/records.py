@@ -212,10 +212,17 @@ def begin_run(path: Path, name: str, date: dt.date, text: str, about: dict[str, 
         except FileExistsError:
             continue
     body = {
-        "flow": flow, "file": str(path), "date": date.isoformat(), **about,
-        "began": now.isoformat(timespec="microseconds"), "state": State.RUNNING,
-        "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
-    }  # fmt: skip
+        "flow": flow,
+        "file": str(path),
+        "date": date.isoformat(),
+        **about,
+        "began": now.isoformat(timespec="microseconds"),
+        "state": State.RUNNING,
+        "versions": versions(),
+        "host": platform.node(),
+        "stages": {},
+        "published": [],
+    }
     try:
         (folder / "logs").mkdir()
         save_text(folder / "flow.yaml", text)
@@ -280,9 +287,10 @@ def previous_metrics(run: RunRecord, stage: str) -> dict[str, float]:
     """
     runs = by_date(all_runs(run.folder.parent, run.series[0]))
     found = (
-        one.metrics(stage) for one in reversed(runs)
+        one.metrics(stage)
+        for one in reversed(runs)
         if one.date < run.date and one.state == State.PASSED and one.series == run.series
-    )  # fmt: skip
+    )
     return next(filter(None, found), {})
 
 

@@ -13,9 +13,7 @@ from penstock.pipelines.flow.records import RunRecord, State, load_run, shown_st
 from penstock.sizes import plural
 
 # The record has their reason.
-_NOT_WELL = (
-    State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN,
-)  # fmt: skip
+_NOT_WELL = (State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN)
 _ENDED: dict[str, str] = {
     State.INTERRUPTED: "was interrupted",
     State.RUNNING: "has not ended",
@@ -41,9 +39,15 @@ class FlowReport:
         """Return the report in a run's record."""
         body = run.body
         return FlowReport(
-            body["flow"], str(run.folder), run.state, run.seconds, run.stages,
-            body.get("published", []), body.get("error"), page,
-        )  # fmt: skip
+            body["flow"],
+            str(run.folder),
+            run.state,
+            run.seconds,
+            run.stages,
+            body.get("published", []),
+            body.get("error"),
+            page,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -80,9 +84,10 @@ class FlowReport:
                 error = one.get("error") or {}
                 return PenstockError(
                     f"stage {name} of {self.flow} failed: {error.get('what')}",
-                    expected=error.get("expected"), got=error.get("got"),
+                    expected=error.get("expected"),
+                    got=error.get("got"),
                     remedy=error.get("remedy"),
-                )  # fmt: skip
+                )
         for name, one in self.stages.items():
             if one["state"] == State.GATE_FAILED:
                 return PenstockError(
@@ -95,8 +100,10 @@ class FlowReport:
         return PenstockError(
             f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
             + (f": {error['what']}" if error.get("what") else ""),
-            expected=error.get("expected"), got=error.get("got"), remedy=error.get("remedy"),
-        )  # fmt: skip
+            expected=error.get("expected"),
+            got=error.get("got"),
+            remedy=error.get("remedy"),
+        )
 
 
 def write_page(folder: Path) -> str | None:

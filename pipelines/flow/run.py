@@ -98,8 +98,12 @@ class FlowRun:
         flow, began = self.flow, time.monotonic()
         flow.folder.mkdir(exist_ok=True)
         own_directory(self.state.folder)
-        about = {"process": os.getpid(), "variables": flow.variables, "folder": str(flow.folder),
-                 "series": flow.series}  # fmt: skip
+        about = {
+            "process": os.getpid(),
+            "variables": flow.variables,
+            "folder": str(flow.folder),
+            "series": flow.series,
+        }
         self.record = record = begin_run(
             flow.path, flow.name, flow.date, flow.text, {**self.options.origin, **about}
         )
@@ -199,9 +203,7 @@ class FlowRun:
 
     def _begin(self, stage: StageSpec) -> _Turn | None:
         """Return the turn of a stage that must run; None: it has ended."""
-        outcome: dict[str, Any] = {
-            "job": stage.title, "began": time.time(), "state": State.FAILED
-        }  # fmt: skip
+        outcome: dict[str, Any] = {"job": stage.title, "began": time.time(), "state": State.FAILED}
         turn = None
         with _failing(outcome):
             turn = self._decide(stage, outcome)

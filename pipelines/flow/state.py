@@ -65,13 +65,15 @@ class Made:
         old, new = before.get("options") or {}, now["options"]
         found += [
             f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
-            for name in sorted({*old, *new}) if old.get(name) != new.get(name)
-        ]  # fmt: skip
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ]
         old, new = before.get("inputs") or {}, now["inputs"]
         found += [
             f"input {name} {'changed' if name in old else 'is new'}"
-            for name in sorted(new) if old.get(name) != new[name]
-        ]  # fmt: skip
+            for name in sorted(new)
+            if old.get(name) != new[name]
+        ]
         found += [f"input {name} is not read any more" for name in sorted({*old} - {*new})]
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")

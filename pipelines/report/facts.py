@@ -93,10 +93,12 @@ def failures(facts: Facts) -> Iterator[Table | str]:
         if state == State.KILLED:
             what = "it ran when the process of the flow was killed"
         rows = [
-            ("What", what), ("Expected", error.get("expected")), ("Got", error.get("got")),
+            ("What", what),
+            ("Expected", error.get("expected")),
+            ("Got", error.get("got")),
             ("Remedy", error.get("remedy") or _REMEDIES.get(str(state))),
             ("Log", _log(facts, name) if state else None),
-        ]  # fmt: skip
+        ]
         yield Table(name, ("", ""), [row for row in rows if row[1]])
     for why, names in waited.items():
         yield f"Not run: {', '.join(names)}{', as ' * bool(why)}{why}."
@@ -165,9 +167,11 @@ def gates(facts: Facts) -> Iterator[Table | str]:
             accepted = not met and "accepted" in stage
             values = [gate_value(run, name, metric) for run in runs]
             line = " → ".join("none" if one is None else shown(one) for one in values)
-            note = "; ".join(filter(None, [
-                gate.get("note"), f"accepted: {stage['accepted']}" if accepted else "",
-            ]))  # fmt: skip
+            note = "; ".join(
+                filter(
+                    None, [gate.get("note"), f"accepted: {stage['accepted']}" if accepted else ""]
+                )
+            )
             result = Cell("met" if met else "accepted" if accepted else "not met", good=met)
             rows.append((name, result, metric, gate["expected"], gate["value"], line, note))
             trends.setdefault((name, metric), []).append(gate)
@@ -239,8 +243,11 @@ def changes(facts: Facts) -> Iterator[Table | str]:
 def output(made: StageOutput) -> Iterator[Table]:
     """Return what an output's manifest and report say in one number or word each."""
     every = {**made.manifest, **made.report}
-    rows = [(name.replace("_", " "), one) for name, one in every.items()
-            if isinstance(one, str | int | float)]  # fmt: skip
+    rows = [
+        (name.replace("_", " "), one)
+        for name, one in every.items()
+        if isinstance(one, str | int | float)
+    ]
     if rows:
         yield Table(f"{made.name}: manifest and report", ("Name", "Value"), rows)
 
@@ -307,11 +314,17 @@ def stages(facts: Facts) -> Iterator[Table | str]:
             bar = Cell("", bar=(100 * start / whole, max(100 * took / whole, 0.3)))
         well = stage["state"] in (*ENDED_WELL, State.NOT_CHOSEN)
         log = _log(facts, name)
-        rows.append((
-            Cell(name, log.href if log else ""),
-            Cell(shown_state(stage["state"]), good=None if well else False),
-            seconds(start), seconds(took), bar, stage.get("job"), stage.get("why"),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(name, log.href if log else ""),
+                Cell(shown_state(stage["state"]), good=None if well else False),
+                seconds(start),
+                seconds(took),
+                bar,
+                stage.get("job"),
+                stage.get("why"),
+            )
+        )
     heads = ("Stage", "State", "Began (s)", "Took (s)", "Timeline", "Job", "Why")
     if rows:
         yield Table("When each stage ran; its name leads to its log", heads, rows, open=True)

@@ -18,13 +18,21 @@ from penstock.run_output import RunState
 
 # Manifests by name, in the order in which a folder is searched for them.
 _MANIFESTS = (
-    "run.json", "vectors.json", "graph.json", "partition.json", "centrality.json",
-    "_walks.json", "_predictions.json", "_neighbours.json",
-)  # fmt: skip
+    "run.json",
+    "vectors.json",
+    "graph.json",
+    "partition.json",
+    "centrality.json",
+    "_walks.json",
+    "_predictions.json",
+    "_neighbours.json",
+)
 # Of a training run that no flow made.
 _STATES: dict[str, str] = {
-    RunState.TRAINING: State.RUNNING, RunState.DONE: State.PASSED, RunState.DIVERGED: State.FAILED,
-}  # fmt: skip
+    RunState.TRAINING: State.RUNNING,
+    RunState.DONE: State.PASSED,
+    RunState.DIVERGED: State.FAILED,
+}
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,15 @@ def stage_outputs(run: RunRecord) -> list[StageOutput]:
             at = None
         found.append(
             StageOutput(
-                name, stage["job"], stage["state"], stage.get("seconds"),
-                stage.get("report") or {}, at, {} if at is None else manifest_of(at),
+                name,
+                stage["job"],
+                stage["state"],
+                stage.get("seconds"),
+                stage.get("report") or {},
+                at,
+                {} if at is None else manifest_of(at),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -101,7 +114,9 @@ def _stage(folder: Path, body: dict[str, Any], state: str) -> dict[str, Any]:
     report = dict(body.get("report") or {})
     report |= {"seconds": report.get("seconds"), **(report.pop("trained", None) or {})}
     return {
-        "job": str(body.get("format")).removeprefix("penstock-"), "out": str(folder),
-        "state": State.DONE if state == State.PASSED else state, "report": report,
+        "job": str(body.get("format")).removeprefix("penstock-"),
+        "out": str(folder),
+        "state": State.DONE if state == State.PASSED else state,
+        "report": report,
         "seconds": report["seconds"] if isinstance(report["seconds"], float) else None,
-    }  # fmt: skip
+    }

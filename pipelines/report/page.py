@@ -28,8 +28,7 @@ _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training ru
 def sections(run: Facts) -> list[Section]:
     """Return the sections of a run's page that have content."""
     outputs = stage_outputs(run.run)
-    exported = [str(one.manifest.get("run")) for one in outputs
-                if one.format == "penstock-vectors"]  # fmt: skip
+    exported = [str(one.manifest.get("run")) for one in outputs if one.format == "penstock-vectors"]
     pictured = [one for one in outputs if str(one.at) not in exported]  # once is enough
     of_flow = [] if run.run.body.get("single") else [run]
     made = [
@@ -76,8 +75,11 @@ def page(run: RunRecord, logs: str = "logs") -> str:
         about = [f"The output of {stage['job']}, in {run.folder}"]
     else:
         begun = body["began"][:16].replace("T", " ")
-        about = [f"Flow {body['flow']} of {run.date}", f"Begun {begun}",
-                 f"Stages: {run.stages_text() or 'none'}"]  # fmt: skip
+        about = [
+            f"Flow {body['flow']} of {run.date}",
+            f"Begun {begun}",
+            f"Stages: {run.stages_text() or 'none'}",
+        ]
     if gates:
         about.append(f"Gates: {sum(gates)} of {len(gates)} met")
     good = run.state == State.PASSED
@@ -101,9 +103,15 @@ def document(
     scripts = [drawing.library(), drawing.SCRIPT] if items else []
     digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
     text = _template().render(
-        title=title, sections=found, summary=summary, good=good, scripts=scripts, items=items,
-        places=places, digests=digests,
-    )  # fmt: skip
+        title=title,
+        sections=found,
+        summary=summary,
+        good=good,
+        scripts=scripts,
+        items=items,
+        places=places,
+        digests=digests,
+    )
     return str(text.encode("utf-8", "replace").decode())
 
 
@@ -121,9 +129,12 @@ def _template() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=StrictUndefined,
-    )  # fmt: skip
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
     made.filters |= {"shown": shown, "place": id, "pieces": _SIGN.split}
     made.globals |= {"legend": drawing.legend, "height": drawing.height, "most": MOST_ROWS}
     made.tests |= {

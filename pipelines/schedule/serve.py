@@ -106,9 +106,13 @@ class _Server:
             _say(f"{name}: the schedule stays as it is: {entry.problem}")
         # At once, for what was missed; then by its trigger.
         self._scheduler.add_job(
-            self._run_due, entry.cron.trigger(entry.zone), (name,), id=name,
-            replace_existing=True, next_run_time=now,
-        )  # fmt: skip
+            self._run_due,
+            entry.cron.trigger(entry.zone),
+            (name,),
+            id=name,
+            replace_existing=True,
+            next_run_time=now,
+        )
         _say(f"{name}: {entry.cron.text} {entry.zone or ''}, next {entry.following(now)}")
 
     def _watch(self, entry: Entry, now: dt.datetime) -> None:
@@ -155,9 +159,11 @@ class _Server:
                 return
             _say(f"{entry.name}: penstock {' '.join(words)}")
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "penstock", *words], cwd=entry.flow.parent,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-P", "-m", "penstock", *words],
+                cwd=entry.flow.parent,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             self._running.add(process)
         code = process.wait()
         with self._lock:

@@ -292,9 +292,10 @@ def read_schedule(
     given = body if isinstance(body, dict) else {}
     known = ("name", "folder", "variables", "timezone", "schedule")
     keys = read_keys(
-        FlowKeys, {"stages": {"any": {}}, **{key: given[key] for key in known if given.get(key)}},
+        FlowKeys,
+        {"stages": {"any": {}}, **{key: given[key] for key in known if given.get(key)}},
         path,
-    )  # fmt: skip
+    )
     series = None
     with contextlib.suppress(PenstockError):  # the run reports it
         series = _series(path, keys, settings)
@@ -465,8 +466,10 @@ def _stage(
     uses = tuple(sorted(set(_named_stages(options))))
     for one in (*after, *uses):
         if one not in given:
-            raise UsageError(f"{where} names the stage {one!r}, which does not exist",
-                             expected=f"one of {', '.join(given)}")  # fmt: skip
+            raise UsageError(
+                f"{where} names the stage {one!r}, which does not exist",
+                expected=f"one of {', '.join(given)}",
+            )
     needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
     for one in needed:
         _stage(one, given, made, names, path, (*above, name))
@@ -496,12 +499,14 @@ def _stage(
     if spec.previous and (job is None or not spec.own):
         raise UsageError(
             f"{where} has no own output that its job replaces: no {{{{previous}}}}",
-            remedy="A function finds its earlier output at its output path" if job is None
+            remedy="A function finds its earlier output at its output path"
+            if job is None
             else "Name the output of a stage, or a path",
-        )  # fmt: skip
+        )
     if spec.publish and not spec.own:
-        raise UsageError(f"{where} writes no output that could be published",
-                         remedy="Publish its input stage")  # fmt: skip
+        raise UsageError(
+            f"{where} writes no output that could be published", remedy="Publish its input stage"
+        )
     made[name] = spec
     return spec
 
@@ -555,8 +560,10 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
     if named := re.match(r"\{\{\s*stage\.([^{}]*?)\s*\}\}", value):
         value = named[1] + value[named.end() :]
         if value.partition("/")[0] not in stages:
-            raise UsageError(f"{where}: input names the stage {named[1]!r}, which does not exist",
-                             expected=f"one of {', '.join(stages)}")  # fmt: skip
+            raise UsageError(
+                f"{where}: input names the stage {named[1]!r}, which does not exist",
+                expected=f"one of {', '.join(stages)}",
+            )
     first, _, rest = value.partition("/")
     if first in stages:
         if first == name:
@@ -564,9 +571,10 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
         if ".." in rest.split("/"):  # what lies there would not be checked for changes
             raise UsageError(
                 f"{where}: input leaves the output of stage {first!r}",
-                expected="a path within it, without ..", got=value,
+                expected="a path within it, without ..",
+                got=value,
                 remedy="Name a file outside by its own path, such as ./people.parquet",
-            )  # fmt: skip
+            )
         return Input(first, rest)
     return Input(None, client_input(value))
 
@@ -577,8 +585,11 @@ def _named_stages(value: Any) -> list[str]:
         return [one[6:].partition("/")[0] for one in named if one.startswith("stage.")]
     if isinstance(value, list):
         return [name for one in value for name in _named_stages(one)]
-    return [name for one in value.values() for name in _named_stages(one)] if isinstance(
-        value, dict) else []  # fmt: skip
+    return (
+        [name for one in value.values() for name in _named_stages(one)]
+        if isinstance(value, dict)
+        else []
+    )
 
 
 def without_stages(options: dict[str, Any]) -> dict[str, Any]:

@@ -41,8 +41,11 @@ def detach(home: Path, *more: str) -> dict[str, Any]:
     words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; sleep 100', "sh", sys.executable, "-P", "-m", "penstock", *words],
-        cwd=home, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        cwd=home,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert shell.stdout is not None
     text = ""
     while not text.endswith("}\n"):

@@ -37,7 +37,9 @@ stages:
     assert flow.stages["score"].title == "gnn evaluate"
     assert flow.stages["model"].needs == ("graph", "walks")
     assert [one.path for one in flow.stages["graph"].inputs] == [
-        str(tmp_path / "a.csv"), str(tmp_path / "b/*.csv")]  # fmt: skip
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b/*.csv"),
+    ]
     assert flow.folder == tmp_path / "flow"
     assert flow.output("score") == flow.output("model") == tmp_path / "flow/model"
 

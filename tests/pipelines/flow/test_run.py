@@ -406,7 +406,11 @@ def test_a_plan_writes_nothing_and_says_what_would_run(home, capsys):
     assert run(["run", str(path), "--plan", "--json", "--set", "value=3"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert {one["name"]: one["runs"] for one in body["stages"]} == {
-        "a": True, "b": True, "c": False, "d": True}  # fmt: skip
+        "a": True,
+        "b": True,
+        "c": False,
+        "d": True,
+    }
 
 
 def test_a_hook_knows_how_the_run_ended_and_may_publish_it(home):

@@ -309,8 +309,23 @@ stages: {a: {python: "mine:work"}, b: {python: "mine:work"}}
     (home / "flow.yaml").write_text(text)
     now, day = dt.datetime.now(dt.UTC), days_ago(0)
     state = add(home, "--name", "ch", days=1)
-    assert run(["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q",
-                "--name", "de", "--set", "region=de"]) == 0  # fmt: skip
+    assert (
+        run(
+            [
+                "schedule",
+                "add",
+                str(home / "flow.yaml"),
+                "--state",
+                str(state),
+                "-q",
+                "--name",
+                "de",
+                "--set",
+                "region=de",
+            ]
+        )
+        == 0
+    )
     ch, de = (Schedules(state).load(name) for name in ("ch", "de"))
     de = replace(de, added=ch.added)
     words = ["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]
