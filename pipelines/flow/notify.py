@@ -48,12 +48,7 @@ def leave_record(
     name = read_name(path) or (path.stem if before is None else before.series[0])
     record = begin_run(path, name, day, text, origin)
     record.body.update(
-        {
-            "state": State.FAILED,
-            "seconds": 0.0,
-            "error": dict(error.to_dict()),
-            "final": error.exit_code == 2,
-        }
+        state=State.FAILED, seconds=0.0, error=error.to_dict(), final=error.exit_code == 2
     )
     record.save()
     save_metrics(record)
@@ -82,21 +77,15 @@ def notify_late(path: Path, name: str, day: dt.date, settings: Mapping[str, str]
 def last_read(path: Path) -> RunRecord | None:
     """Return the last run of a flow's file that could read it."""
     runs = reversed(all_runs(path.parent / FOLDER))
-    return next(
-        (
-            one
-            for one in runs
-            if one.series[1] is not None and Path(str(one.body.get("file"))).name == path.name
-        ),
-        None,
-    )
+    of_file = (one for one in runs if Path(one.body["file"]).name == path.name)
+    return next((one for one in of_file if one.series[1] is not None), None)
 
 
 def hook_of(run: RunRecord) -> str:
     """Return the name of the hook that the end of a run calls."""
     if run.state == State.PASSED:
         return "on_success"
-    number, _, count = str(run.body.get("attempt") or "1/1").partition("/")
+    number, count = run.attempt
     return "on_failure" if run.body.get("final") or number == count else "on_retry"
 
 

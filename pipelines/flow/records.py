@@ -95,6 +95,7 @@ class _Run:
     """The types in run.json that a record is checked for when it is read."""
 
     flow: str
+    file: str
     date: dt.date
     began: dt.datetime
     state: str
@@ -162,6 +163,12 @@ class RunRecord:
     def seconds(self) -> float | None:
         """How long the run took, if that is known."""
         return self.body.get("seconds")
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        """Which of how many attempts the run is."""
+        number, _, count = self.body.get("attempt", "1/1").partition("/")
+        return int(number), int(count)
 
     def stages_text(self) -> str:
         """Return how many stages ended how: ``2 done, 1 unchanged``."""

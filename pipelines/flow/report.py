@@ -79,30 +79,25 @@ class FlowReport:
         """Return the error that ends the command, if the run did not pass."""
         if self.state == State.PASSED:
             return None
-        for name, one in self.stages.items():
-            if one["state"] == State.FAILED:
-                error = one.get("error") or {}
-                return PenstockError(
-                    f"stage {name} of {self.flow} failed: {error.get('what')}",
-                    expected=error.get("expected"),
-                    got=error.get("got"),
-                    remedy=error.get("remedy"),
-                )
-        for name, one in self.stages.items():
-            if one["state"] == State.GATE_FAILED:
-                return PenstockError(
-                    f"stage {name} of {self.flow} is not as expected, and nothing was published: "
-                    f"{one.get('why')}",
-                    remedy="Read the report of the run; if this is meant, run it again with "
-                    f"--accept {name} --reason WHY, or change expect:",
-                )
-        error = self.error or {}
+
+        def first(state: State) -> str | None:
+            return next((name for name, one in self.stages.items() if one["state"] == state), None)
+
+        if (name := first(State.FAILED)) is not None:
+            what, told = f"stage {name} of {self.flow} failed", self.stages[name].get("error", {})
+        elif (name := first(State.GATE_FAILED)) is not None:
+            what = f"stage {name} of {self.flow} is not as expected, and nothing was published"
+            remedy = "Read the report of the run; if this is meant, run it again with --accept "
+            remedy += f"{name} --reason WHY, or change expect:"
+            told = {"what": self.stages[name].get("why"), "remedy": remedy}
+        else:
+            what = f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
+            told = self.error or {}
         return PenstockError(
-            f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
-            + (f": {error['what']}" if error.get("what") else ""),
-            expected=error.get("expected"),
-            got=error.get("got"),
-            remedy=error.get("remedy"),
+            ": ".join(filter(None, [what, told.get("what")])),
+            expected=told.get("expected"),
+            got=told.get("got"),
+            remedy=told.get("remedy"),
         )
 
 

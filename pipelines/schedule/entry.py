@@ -136,7 +136,7 @@ class Entry:
         """Return which of how many attempts the next run of a day that is due is."""
         last = self.last()
         if last is not None and last.date == day.isoformat():
-            number, count = attempt_of(last)
+            number, count = last.attempt
             if attempts_left(last):
                 return number + 1, count
             if last.state in (State.KILLED, State.INTERRUPTED):
@@ -148,7 +148,7 @@ class Entry:
         last = self.last()
         if last is None or last.date != day.isoformat() or not attempts_left(last):
             return 0.0
-        backoff = seconds_before_retry(attempt_of(last)[0] - 1, self.backoff)
+        backoff = seconds_before_retry(last.attempt[0] - 1, self.backoff)
         return min(max(began(last) + (last.seconds or 0.0) + backoff - time.time(), 0.0), backoff)
 
     def last(self) -> RunRecord | None:
@@ -194,14 +194,8 @@ def attempts_left(run: RunRecord) -> int:
     """Return how often a scheduled run that failed is to be tried again."""
     if run.state != State.FAILED or run.body.get("final"):
         return 0
-    number, count = attempt_of(run)
+    number, count = run.attempt
     return max(count - number, 0)
-
-
-def attempt_of(run: RunRecord) -> tuple[int, int]:
-    """Return which of how many attempts a run was."""
-    number, _, count = str(run.body.get("attempt") or "1/1").partition("/")
-    return int(number), int(count)
 
 
 def entry_of(

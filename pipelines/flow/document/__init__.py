@@ -238,17 +238,14 @@ def read_hook(
 ) -> tuple[str | None, float | None]:
     """Return a hook and its time-out, of a file that may be wrong in all else; None: no hook.
 
-    home  the folder of the flow, of which the file may be a copy
+    home  the folder of the flow; the file may be a copy
     """
-    try:
-        _, body = _parsed(path)
-        given = {name: body[name] for name in (key, "hook_timeout") if name in body}
-        keys = read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path)
-        value = getattr(keys, key)
-        names = _names_of(body, home / path.name, settings, date)
-        return (None if value is None else names.filled(value, key)), keys.hook_timeout
-    except (PenstockError, TypeError, AttributeError):
-        return None, None
+    with contextlib.suppress(PenstockError):
+        keys = _some_keys(path, key, "hook_timeout", "variables")
+        if (value := getattr(keys, key)) is not None:
+            names = _names_of(keys, home / path.name, settings, date)
+            return names.filled(value, key), keys.hook_timeout
+    return None, None
 
 
 def read_targets(
@@ -256,10 +253,10 @@ def read_targets(
 ) -> list[tuple[str, str]]:
     """Return stages and where they publish, of a file that may be wrong in all else.
 
-    home  the folder of the flow, of which the file may be a copy
+    home  the folder of the flow; the file may be a copy
     """
     _, body = _parsed(path)
-    names = _names_of(body, home / path.name, settings, date)
+    names = _names_of(_some_keys(path, "variables"), home / path.name, settings, date)
     listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
     return [
         (stage, names.filled(target, f"stage {stage}"))
@@ -268,38 +265,34 @@ def read_targets(
     ]
 
 
-def _names_of(body: Any, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
-    own = dict(body.get("variables") or {})
-    known = {name: value for name, value in settings.items() if name in own}
-    return _Variables(path, own, known, date)
-
-
 def read_name(path: Path) -> str | None:
     """Return the name of a flow whose file may be wrong in all else; None: it cannot be read."""
-    try:
-        _, body = _parsed(path)
-        given = {"name": body["name"]} if "name" in body else {}
-        return read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path).name or path.stem
-    except (PenstockError, TypeError):
-        return None
+    with contextlib.suppress(PenstockError):
+        return _some_keys(path, "name").name or path.stem
+    return None
 
 
 def read_schedule(
     path: Path, settings: Mapping[str, str]
 ) -> tuple[ScheduleTimes, tuple[str, str | None]]:
     """Return the schedule in a flow's file, and the series of its runs; little else is checked."""
-    _, body = _parsed(path)
-    given = body if isinstance(body, dict) else {}
-    known = ("name", "folder", "variables", "timezone", "schedule")
-    keys = read_keys(
-        FlowKeys,
-        {"stages": {"any": {}}, **{key: given[key] for key in known if given.get(key)}},
-        path,
-    )
+    keys = _some_keys(path, "name", "folder", "variables", "timezone", "schedule")
     series = None
     with contextlib.suppress(PenstockError):  # the run reports it
         series = _series(path, keys, settings)
     return _schedule(keys), (keys.name or path.stem, series)
+
+
+def _some_keys(path: Path, *names: str) -> FlowKeys:
+    _, body = _parsed(path)
+    if isinstance(body, dict):
+        body = {"stages": {"any": {}}, **{name: body[name] for name in names if body.get(name)}}
+    return read_keys(FlowKeys, body, path)
+
+
+def _names_of(keys: FlowKeys, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
+    known = {name: value for name, value in settings.items() if name in keys.variables}
+    return _Variables(path, keys.variables, known, date)
 
 
 def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:

@@ -586,7 +586,7 @@ def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow
 
 def keep_record(base: Path, name: str, **more: Any) -> None:
     body = {"format": "penstock-run", "version": 1, "flow": "f", "series": "f", "seconds": 1}
-    body |= {"date": "2026-11-28", "began": "2026-11-28T04:00:00+00:00"}
+    body |= {"file": "f.yaml", "date": "2026-11-28", "began": "2026-11-28T04:00:00+00:00"}
     (base / name).mkdir(parents=True)
     (base / name / "run.json").write_text(json.dumps({**body, "state": "passed", **more}))
 
