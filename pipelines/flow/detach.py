@@ -55,7 +55,7 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     cluster = find(flow.spec.configured().cluster)
     token = {TOKEN: cluster.token} if cluster is not None and cluster.alive() else {}
     log = base / f"{flow.name}.log"
-    before = {run.name for run in all_runs(base)}  # of which one may have had the same number
+    before = {run.name for run in all_runs(base)}  # one may have had the same process number
     with log.open("ab") as opened:
         begin = opened.tell()
         process = subprocess.Popen(

@@ -116,7 +116,7 @@ class Engine:
         return found
 
     def _asks_workers(self, stage: StageSpec) -> bool:
-        """Return whether ``auto`` means workers for a stage, by what it reads."""
+        """Return whether ``auto`` means workers for a stage, which depends on its input."""
         from penstock.cluster.connect import SMALL_INPUT, kind_for
 
         paths = [self.flow.path_of(one) for one in stage.inputs]
@@ -165,7 +165,7 @@ class Engine:
         except queue.Empty:
             return self._late()
         running = next((one for one in self._running.values() if one.future is future), None)
-        if running is None:  # it was cancelled, and its stage may run again
+        if running is None:  # it was cancelled; its stage may run again
             return None
         name = running.stage.name
         del self._running[name]

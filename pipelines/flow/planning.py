@@ -125,7 +125,7 @@ def _places(flow: Flow, stage: StageSpec) -> list[Place]:
 
 
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
-    """Return what a job's plan says.
+    """Return the needs in a job's plan.
 
     before  stages that will have made its inputs again
     """

@@ -2,8 +2,8 @@
 
 A run first copies every output to its place, under a name that no reader is shown. Then it writes
 what it is about to move into run.json, and moves ``latest`` of each place. If it is killed before,
-nothing has moved; if it is killed in between, the next run moves the rest. Where readers are shown
-a later date, nothing is copied.
+nothing has moved; if it is killed in between, the next run moves the rest. If readers are
+shown a later date, nothing is copied.
 
     publisher = Publisher(flow, say=print)
     publisher.recover()                    # what an earlier run left half-done

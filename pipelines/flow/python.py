@@ -154,7 +154,7 @@ def _is_alive(group: int) -> bool:
 
 
 def failure(error: PenstockError) -> dict[str, Any]:
-    """Return what is told of the error of a stage; bad usage is not tried again."""
+    """Return the error of a stage as an answer; bad usage is not tried again."""
     return {"error": dict(error.to_dict()), "usage": isinstance(error, UsageError)}
 
 

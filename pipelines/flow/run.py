@@ -126,7 +126,7 @@ class FlowRun:
                 if isinstance(one, KeyboardInterrupt):  # the command's last line shows it
                     one.add_note(_RESUMES)
             record.body["state"] = State.INTERRUPTED if ended else State.FAILED
-            record.body["error"] = _told(error)
+            record.body["error"] = _plain(error)
             record.body["final"] = getattr(error, "exit_code", 1) == 2  # so it is again
             raise
         finally:
@@ -145,7 +145,7 @@ class FlowRun:
         try:
             record.save()
         except (PenstockError, OSError) as error:  # to readers it was killed
-            record.body.update({"state": State.FAILED, "error": _told(error)})
+            record.body.update({"state": State.FAILED, "error": _plain(error)})
             warn(f"run.json could not be written: {error}")
         with suppress(PenstockError, OSError):
             save_metrics(record)
@@ -356,14 +356,14 @@ class FlowRun:
 
 @contextmanager
 def _failing(outcome: dict[str, Any]) -> Iterator[None]:
-    """Have an error of ours, or of the system, be that of a stage, and no more."""
+    """Note an error of Penstock, or of the system, as that of a stage, and raise no more."""
     try:
         yield
     except Exception as error:
         known = error if isinstance(error, PenstockError) else from_system(error)
         if known is None:
             raise
-        outcome |= {"state": State.FAILED, "error": _told(known)}
+        outcome |= {"state": State.FAILED, "error": _plain(known)}
 
 
 def foreseen(
@@ -418,7 +418,7 @@ def check_of(flow: Flow, names: Iterable[str]) -> Check:
     return Check([order_of(flow, stage) for stage in stages if stage.python is not None])
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _plain(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PenstockError):
         return dict(error.to_dict())
     return {"error": type(error).__name__, "what": str(error) or "interrupted"}

@@ -1,4 +1,4 @@
-"""What runs on a driver: one stage, which is a job of ours, or a user's function in a child."""
+"""What runs on a driver: one stage: a job, or a user's function in a child process."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def is_whole(record: dict[str, Any]) -> bool:
 
 
 def _code(home: Path, module: str) -> dict[str, str]:
-    """Return the digest of a module next to the flow: of what it says, not of its comments."""
+    """Return the digest of a module next to the flow: of its code, not of its comments."""
     base = home / module.replace(".", "/")
     for file in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
         if file.is_file():

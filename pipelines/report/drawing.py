@@ -152,7 +152,7 @@ def _lines(table: Table, chart: Chart) -> figure:
         points = [one for one in zip(at, values, labels, strict=True) if None not in one]
         x, y, where = map(list, zip(*points, strict=True)) if points else ([], [], [])
         step = max(len(points) // _MARKED, 1)
-        bare = step > 1 and len(columns) == 1  # there is nothing to tell it from
+        bare = step > 1 and len(columns) == 1  # no other line is near
         marked = [float(not bare and k % step == 0) for k in range(len(points))]
         source = {"x": x, "y": y, "at": where, "name": [name] * len(points), "marked": marked}
         made.line(x, y, color=_colour(i), width=2)

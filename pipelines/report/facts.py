@@ -1,4 +1,4 @@
-"""What the records of runs say: this run, those of the same flow before it, what readers have.
+"""What the records of runs hold: this run, those of the same flow before it, what readers have.
 
 What is not recorded of a run is left out of its page.
 """
@@ -45,7 +45,7 @@ _REMEDIES: dict[str, str] = {
 class Facts:
     """A run among the runs of its flow.
 
-    logs  where the page finds its logs
+    logs  the path of its logs from the page
     """
 
     run: RunRecord
@@ -110,7 +110,7 @@ def _log(facts: Facts, stage: str) -> Cell | None:
 
 
 def readers(facts: Facts) -> Iterator[Table | str]:
-    """Return what readers have: which publication each place shows, of which date, since when."""
+    """Return what readers have: the publication that each place shows, its date, since when."""
     rows: list[tuple[Any, ...]] = []
     zone = dt.datetime.fromisoformat(facts.run.body["began"]).tzinfo
     for stage, target in _targets(facts):
@@ -241,7 +241,7 @@ def changes(facts: Facts) -> Iterator[Table | str]:
 
 
 def output(made: StageOutput) -> Iterator[Table]:
-    """Return what an output's manifest and report say in one number or word each."""
+    """Return the numbers and words in an output's manifest and report."""
     every = {**made.manifest, **made.report}
     rows = [
         (name.replace("_", " "), one)
@@ -333,7 +333,7 @@ def stages(facts: Facts) -> Iterator[Table | str]:
 
 
 def origin(facts: Facts) -> Iterator[Table | str]:
-    """Return where the run was made, and of what."""
+    """Return the host of the run, its file, variables and versions."""
     body = facts.run.body
     rows = [("host", body.get("host")), ("file", body.get("file"))]
     for kind in ("variables", "versions"):

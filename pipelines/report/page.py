@@ -64,7 +64,7 @@ def _section(title: str, build: Callable[[Any], Iterable[Table | str]], of: list
 def page(run: RunRecord, logs: str = "logs") -> str:
     """Return the whole page of a run.
 
-    logs  where it finds the run's logs
+    logs  the path of the run's logs from the page
     """
     body, known = run.body, Facts(run, logs)
     verdict = _VERDICT.get(run.state) or run.state.capitalize()
@@ -91,7 +91,7 @@ def document(
 ) -> str:
     """Return a page of some sections.
 
-    summary  lines below the title, the first of which is the verdict
+    summary  lines below the title; the first is the verdict
     """
     items: list[Any] = []
     places: dict[int, str] = {}

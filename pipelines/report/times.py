@@ -25,7 +25,7 @@ _MOST_BARS = 40
 
 
 def times(outputs: list[StageOutput]) -> Iterator[Table]:
-    """Return where the time of the stages went."""
+    """Return how long the stages took, by kind."""
     ran = [one for one in outputs if one.state != "skipped" and one.seconds]
     splits = [(one, split_time(one)) for one in ran]
     if any(len(split) > 1 for _, split in splits):  # else the timeline shows everything

@@ -80,7 +80,7 @@ class Cron:
         return " ".join(map(self._listed, range(5)))
 
     def calendar(self, zone: str | None) -> tuple[str, ...]:
-        """Return it as lines of systemd's ``OnCalendar=``, any of which may match."""
+        """Return it as lines of systemd's ``OnCalendar=``; one must match."""
 
         def listed(position: int) -> str:
             if self._whole(position):

@@ -41,7 +41,7 @@ class Entry:
 
     series    of its runs
     problem   why the flow's file cannot be read now; all else is as it last was
-    reported  the last day of which it was said that it is late
+    reported  the last day that was reported as late
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A detached run outlives its shell, is seen in the list of runs, and ends if it is told to."""
+"""A detached run outlives its shell, is seen in the list of runs, and ends with SIGTERM."""
 
 from __future__ import annotations
 

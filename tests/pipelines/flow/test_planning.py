@@ -76,6 +76,6 @@ def test_files_of_patterns_in_options_and_of_urls_count_as_inputs(
         assert [one["runs"] for one in planned(path, capsys).values()] == [False] * 3
         (tmp_path / "p2.csv").write_text("id\n3\n")
         (tmp_path / "e.csv").write_text("a,b\n2,1\n")  # of the same size
-        os.utime(tmp_path / "e.csv", (0, 0))  # servers tell seconds
+        os.utime(tmp_path / "e.csv", (0, 0))  # servers send seconds
         assert [one["runs"] for one in planned(path, capsys).values()] == [True] * 3
         server.shutdown()

@@ -317,9 +317,9 @@ stages:
     report = run_flow(flow(home, text % 6))
     assert states(report) == {"graph": "skipped", "walks": "done"}
     assert "option length: 5 -> 6" in report.stages["walks"]["why"]
-    bad = flow(home, text % 6 + "  more: {job: walk, input: graph, start: [nobody]}")
+    bad = flow(home, text % 6 + "  more: {job: walk, input: graph, start: [none]}")
     failed = run_flow(bad).stages["more"]["error"]
-    assert "nobody" in failed["what"]
+    assert "none" in failed["what"]
     assert failed["error"] == "InputError"
 
 
@@ -548,7 +548,7 @@ def deaf(out):
 
 
 def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home):
-    (home / "pub").write_text("a file, where a folder is wanted")
+    (home / "pub").write_text("a file in place of a folder")
     text = """
 on_failure: echo "$PENSTOCK_RUN_STATE" > hook.txt
 stages: {a: {python: "mine:make", publish: pub/a}}
