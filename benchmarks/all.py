@@ -32,7 +32,7 @@ import psutil
 
 from penstock.limits import cores
 from penstock.pipelines.flow.gates import flat_metrics
-from penstock.pipelines.flow.records import versions
+from penstock.versions import versions
 
 HERE = Path(__file__).parent
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 import psutil
 
+from penstock.cluster.daemon.stop import remaining
 from penstock.cluster.local import first_lines, prepare_to_spawn
 from penstock.errors import ClusterError
 
@@ -117,8 +118,8 @@ def end_driver(pid: int) -> None:
             with suppress(psutil.Error):
                 one.terminate()
         driver.kill()
-        _, left = psutil.wait_procs(family, timeout=_END_SECONDS)
+        left = remaining(family, _END_SECONDS)
         for one in left:
             with suppress(psutil.Error):
                 one.kill()
-        psutil.wait_procs(left, timeout=_END_SECONDS)  # its nanny waits for the driver
+        remaining(left, _END_SECONDS)  # its nanny waits for the driver

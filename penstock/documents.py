@@ -16,6 +16,15 @@ def parse_json(text: str | bytes) -> Any:
     return json.loads(text)
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """Return a JSON object of ours; an empty one if there is none that can be read."""
+    try:
+        body = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
 def with_named_numbers(value: Any) -> Any:
     """Return plain data with NaN and infinities as text, since JSON has no such numbers.
 

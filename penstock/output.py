@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
+from penstock.documents import parse_json, read_record
 from penstock.errors import CorruptFile, InputError, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, remove, save_json
 from penstock.formats import Format
@@ -141,11 +141,8 @@ class Output:
         path = next((one for name in names if (one := self.path / name).is_file()), None)
         if path is None or self.identity is None:
             return None
-        try:
-            found = parse_json(path.read_bytes())
-        except (OSError, ValueError):
-            return None
-        if not isinstance(found, dict) or found.get(IDENTITY) != digest(self.identity):
+        found = read_record(path)
+        if found.get(IDENTITY) != digest(self.identity):
             return None
         sizes = {self.path / name: entry["bytes"] for name, entry in found["files"].items()}
         return found if _are_there(sizes) else None
@@ -285,11 +282,7 @@ class Output:
         return self.home / _RECORD
 
     def _record(self) -> dict[str, Any]:
-        try:
-            found = parse_json(self._record_file.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_record(self._record_file)
 
     def _is_another(self) -> bool:
         """Whether an interrupted run has other options, or inputs with other content."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
+from penstock.documents import read_record
 from penstock.errors import CapacityError, OutputExists
 from penstock.files import remove, remove_temporaries
 from penstock.formats import Format
@@ -73,17 +73,10 @@ class RunOutput(Output):
         """Whether ``resume`` continues an existing run."""
         return self.before is not None
 
-    def _standing(self) -> dict[str, Any]:
-        try:
-            found = parse_json((self.path / FILE).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
     @property
     def finished(self) -> dict[str, Any] | None:
         """run.json of a run that is done and has this identity."""
-        found = self._standing()
+        found = read_record(self.path / FILE)
         done = found.get("state") == RunState.DONE and found.get(IDENTITY) == self.identity
         return found if done and _has_checkpoint(self.path) else None
 
@@ -101,7 +94,7 @@ class RunOutput(Output):
         if not (self.path / FILE).is_file():
             return
         go_on = "Resume it with --resume, replace it with --overwrite, or name another output"
-        standing = self._standing()
+        standing = read_record(self.path / FILE)
         found = standing.get(IDENTITY)
         job = found.get("job") if isinstance(found, dict) else None
         if standing and self.identity is not None and job != self.identity["job"]:

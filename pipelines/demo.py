@@ -221,10 +221,9 @@ class DemoReport(CountsReport):
 
 def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     """Run all stages into ``folder``."""
-    from penstock.pipelines.flow.command import write_page
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.options import RunOptions
-    from penstock.pipelines.flow.run import run_flow_checked
+    from penstock.pipelines.flow.run import FlowRun
     from penstock.workers.ahead import compile_ahead
 
     begun = time.monotonic()
@@ -239,11 +238,10 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     ranks = 1 if why else RANKS
     text = FLOW.replace("NODES", str(options.nodes)).replace("RANKS", str(ranks))
     save_text(folder / "flow.yaml", text)
-    ran = run_flow_checked(read_flow(folder / "flow.yaml"), RunOptions(), quiet=quiet)
-    page = write_page(Path(ran.run))
+    ran = FlowRun(read_flow(folder / "flow.yaml"), RunOptions(), quiet=quiet).run()
     if (failure := ran.failure()) is not None:
         raise failure
-    report = DemoReport(str(folder), ranks, alone=why, report=page)
+    report = DemoReport(str(folder), ranks, alone=why, report=ran.report)
     for name, one in ran.stages.items():
         own = one["report"]
         stage = {"name": name, "seconds": one["seconds"], "text": RESULTS[name](own)}

@@ -12,11 +12,10 @@ from penstock.errors import InputError, OutputExists, UsageError
 from penstock.options import ClientPath
 from penstock.output_lock import output_lock
 from penstock.pipelines.display import CountsReport, Display
-from penstock.pipelines.flow.document import HIDDEN
 from penstock.pipelines.flow.document.destinations import destination_of
 from penstock.pipelines.flow.places import Place, version_of
 from penstock.pipelines.flow.records import FOLDER, find_run
-from penstock.pipelines.flow.state import is_there, is_whole, read_record
+from penstock.pipelines.flow.state import is_there, is_whole, record_of
 
 
 @dataclass
@@ -59,8 +58,8 @@ def command(
     place = Place(where, str(found.body.get("flow")), Path(str(found.body.get("file"))))
     outputs, made = Path(str(found.body.get("folder"))), Path(one["out"])
     with output_lock(outputs, command="penstock run"), place.locked():
-        known = read_record(outputs / HIDDEN / f"{stage}.json") or {}
-        if known.get("key") != one.get("key") or not is_whole(known) or not is_there(made, known):
+        known = record_of(found, str(stage))
+        if not is_whole(known) or not is_there(made, known):
             raise InputError(f"{made} is not the output of {found.name} any more",
                              remedy="Name the run that made it: penstock runs list")  # fmt: skip
         place.refuse_others()

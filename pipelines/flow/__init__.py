@@ -94,12 +94,16 @@ def run_flow(
     from penstock.paths import client_path
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.options import RunOptions
-    from penstock.pipelines.flow.run import run_flow_checked
+    from penstock.pipelines.flow.run import FlowRun
 
     options = RunOptions(
-        accept=accept, reason=reason, force=force, first=first, only=only,
-        replace_targets=replace_targets, replace_outputs=replace_outputs,
-    )  # fmt: skip
-    return run_flow_checked(
-        read_flow(client_path(flow), variables, date=date), options, quiet=quiet
+        accept=accept,
+        reason=reason,
+        force=force,
+        first=first,
+        only=only,
+        replace_targets=replace_targets,
+        replace_outputs=replace_outputs,
+        report=False,
     )
+    return FlowRun(read_flow(client_path(flow), variables, date=date), options, quiet=quiet).run()

@@ -6,12 +6,11 @@ import datetime as dt
 import json
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.errors import PenstockError, UsageError, warn
+from penstock.errors import PenstockError, UsageError
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.paths import client_path
@@ -21,7 +20,7 @@ from penstock.pipelines.flow.notify import leave_record
 from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
 from penstock.pipelines.flow.records import FOLDER, all_runs, began
-from penstock.pipelines.flow.run import run_flow_checked
+from penstock.pipelines.flow.run import FlowRun
 from penstock.pipelines.job.plan import PlanFlag
 
 
@@ -57,10 +56,7 @@ def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> Non
     if plan:
         output.show(plan_flow(made, options))
         return
-    page = write_page if options.report else None
-    report = run_flow_checked(made, options, quiet=output.quiet, failed=page)
-    if options.report:
-        report.report = write_page(Path(report.run))
+    report = FlowRun(made, options, quiet=output.quiet).run()
     output.show(report)
     if (failure := report.failure()) is not None:
         failure.reported = True
@@ -72,8 +68,9 @@ def could_not_start(words: list[str], error: PenstockError, since: float) -> Non
 
     words  what follows ``penstock run``
     """
-    split = [part for word in words
-             for part in (word.split("=", 1) if word.startswith("--") else [word])]  # fmt: skip
+    split = [
+        part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])
+    ]
     given = dict(pairwise(split))
     flow = client_path(next((one for one in words if one.endswith((".yaml", ".yml"))), words[0]))
     scheduled = given.get("--scheduled")
@@ -88,21 +85,7 @@ def could_not_start(words: list[str], error: PenstockError, since: float) -> Non
     pairs = [value for name, value in pairwise(split) if name == "--set"]
     variables = settings(tuple(one for one in pairs if one.partition("=")[1]))
     origin = {"scheduled": scheduled, "attempt": attempt}
-    record = leave_record(flow, day, origin, error, variables)
-    if "--no-report" not in words:
-        write_page(record.folder)
-
-
-def write_page(folder: Path) -> str | None:
-    """Write the page about a run; a run is not worse for having none."""
-    from penstock.pipelines.flow.records import load_run
-    from penstock.pipelines.report.command import write_report
-
-    try:
-        return str(write_report(load_run(folder)))
-    except Exception as error:
-        warn(f"the report of the run was not written: {error}")
-        return None
+    leave_record(flow, day, origin, error, variables, page="--no-report" not in words)
 
 
 def schema(

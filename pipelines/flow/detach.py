@@ -38,8 +38,10 @@ class Detached(CountsReport):
 
     def text(self) -> str:
         """Return what it is, and what ends it."""
-        return (f"{shown(self.run)}: runs as process {self.process}\n  log      {shown(self.log)}\n"
-                f"  stop it  kill {self.process}")  # fmt: skip
+        return (
+            f"{shown(self.run)}: runs as process {self.process}\n  log      {shown(self.log)}\n"
+            f"  stop it  kill {self.process}"
+        )
 
 
 def detach(flow: Flow, options: RunOptions) -> Detached:
@@ -53,14 +55,17 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     cluster = find(flow.spec.configured().cluster)
     token = {TOKEN: cluster.token} if cluster is not None and cluster.alive() else {}
     log = base / f"{flow.name}.log"
-    before = {run.name for run in all_runs(base)}  # of which one may have had the same number
+    before = {run.name for run in all_runs(base)}  # one may have had the same process number
     with log.open("ab") as opened:
         begin = opened.tell()
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *_words(options)],
-            stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=os.environ | token,
+            stdin=subprocess.DEVNULL,
+            stdout=opened,
+            stderr=opened,
+            env=os.environ | token,
             start_new_session=True,
-        )  # fmt: skip
+        )
     deadline = time.monotonic() + _BEGIN_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll()
@@ -73,9 +78,10 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
         time.sleep(_POLL)
     kind = UsageError if process.poll() == UsageError.exit_code else PenstockError
     raise kind(
-        f"the run of {flow.name} did not begin, or has failed", remedy=f"See {shown(log)}",
+        f"the run of {flow.name} did not begin, or has failed",
+        remedy=f"See {shown(log)}",
         got=log_tail(log, lines=3, begin=begin) or None,
-    )  # fmt: skip
+    )
 
 
 def _words(options: RunOptions) -> list[str]:

@@ -10,7 +10,7 @@ from penstock.cluster.running import log_tail
 from penstock.secrets import masked
 
 
-class Display:
+class RunDisplay:
     """Lines on standard error; on a terminal, below them, a line for every stage that runs.
 
     Such a line has the stage, how long it has run, and the last line of its log, in which jobs show

@@ -101,7 +101,7 @@ class Engine:
 
     def _where(self, stage: StageSpec) -> dict[str, Any]:
         """Return the cluster of a stage: the flow's, whose workers start now if they have not."""
-        if stage.command is None or not stage.command.clustered:
+        if stage.job is None or not stage.job.clustered:
             return {}
         if self._spec.cluster == "auto" and not self._asks_workers(stage):
             given = self.flow.cluster.items()
@@ -116,7 +116,7 @@ class Engine:
         return found
 
     def _asks_workers(self, stage: StageSpec) -> bool:
-        """Return whether ``auto`` means workers for a stage, by what it reads."""
+        """Return whether ``auto`` means workers for a stage, which depends on its input."""
         from penstock.cluster.connect import SMALL_INPUT, kind_for
 
         paths = [self.flow.path_of(one) for one in stage.inputs]
@@ -148,9 +148,13 @@ class Engine:
 
         begun = Path(order["begun"])
         future = self._cluster["client"].submit(
-            run_stage, {**order, "cluster": self._where(stage)}, key=f"{stage.name}-{begun.name}",
-            resources=ON_DRIVER, pure=False, retries=0,
-        )  # fmt: skip
+            run_stage,
+            {**order, "cluster": self._where(stage)},
+            key=f"{stage.name}-{begun.name}",
+            resources=ON_DRIVER,
+            pure=False,
+            retries=0,
+        )
         self._running[stage.name] = Running(stage, future, begun)
         future.add_done_callback(self._ended.put)
 
@@ -161,13 +165,13 @@ class Engine:
         except queue.Empty:
             return self._late()
         running = next((one for one in self._running.values() if one.future is future), None)
-        if running is None:  # it was cancelled, and its stage may run again
+        if running is None:  # it was cancelled; its stage may run again
             return None
         name = running.stage.name
         del self._running[name]
         answer = self._answer(running)
         running.begun.unlink(missing_ok=True)
-        if self._with_workers and running.stage.command is not None:
+        if self._with_workers and running.stage.job is not None:
             self._free_workers()
         return name, answer
 
@@ -229,9 +233,10 @@ def check_gpus(flow: Flow) -> None:
     if most > there:
         name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
         raise CapacityError(
-            f"stage {name} needs {most} GPUs", expected=f"at most {there}, the available ones",
+            f"stage {name} needs {most} GPUs",
+            expected=f"at most {there}, the available ones",
             remedy="Lower gpus:, or name a cluster with that number",
-        )  # fmt: skip
+        )
 
 
 def gpus_of(flow: Flow) -> int:

@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow, read_hook, read_name
 from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, begin_run
+from penstock.pipelines.flow.report import write_page
 
 _SECONDS = 60.0  # of a webhook, from its name's address to the answer
 LATE = "late"
@@ -38,18 +39,22 @@ def leave_record(
     origin: dict[str, Any],
     error: PenstockError,
     settings: Mapping[str, str],
-) -> RunRecord:
+    *,
+    page: bool = True,
+) -> None:
     """Record a due run of the flow at ``path`` that could not start, and call its hook."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     before = last_read(path)
     name = read_name(path) or (path.stem if before is None else before.series[0])
     record = begin_run(path, name, day, text, origin)
-    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
-                        "final": error.exit_code == 2})  # fmt: skip
+    record.body.update(
+        state=State.FAILED, seconds=0.0, error=error.to_dict(), final=error.exit_code == 2
+    )
     record.save()
     save_metrics(record)
+    if page:
+        write_page(record.folder)
     notify_unread(path, record, settings)
-    return record
 
 
 def notify_unread(path: Path, run: RunRecord, settings: Mapping[str, str]) -> None:
@@ -72,15 +77,15 @@ def notify_late(path: Path, name: str, day: dt.date, settings: Mapping[str, str]
 def last_read(path: Path) -> RunRecord | None:
     """Return the last run of a flow's file that could read it."""
     runs = reversed(all_runs(path.parent / FOLDER))
-    return next((one for one in runs if one.series[1] is not None
-                 and Path(str(one.body.get("file"))).name == path.name), None)  # fmt: skip
+    of_file = (one for one in runs if Path(one.body["file"]).name == path.name)
+    return next((one for one in of_file if one.series[1] is not None), None)
 
 
 def hook_of(run: RunRecord) -> str:
     """Return the name of the hook that the end of a run calls."""
     if run.state == State.PASSED:
         return "on_success"
-    number, _, count = str(run.body.get("attempt") or "1/1").partition("/")
+    number, count = run.attempt
     return "on_failure" if run.body.get("final") or number == count else "on_retry"
 
 
@@ -109,9 +114,14 @@ def _command(command: str, run: RunRecord, home: Path, limit: float | None) -> N
         "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is the folder of the cluster registry
     }
     process = subprocess.Popen(
-        command, shell=True, cwd=home, env={**os.environ, **given}, process_group=0,
-        stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
-    )  # fmt: skip
+        command,
+        shell=True,
+        cwd=home,
+        env={**os.environ, **given},
+        process_group=0,
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what sys.stderr is in a notebook has no number
+    )
     try:
         code = process.wait(limit)
     except BaseException:
@@ -137,8 +147,14 @@ def _post(address: str, run: RunRecord) -> None:
         name: {key: one[key] for key in ("state", "seconds", "why", "error") if key in one}
         for name, one in run.body["stages"].items()
     }
-    body = {"flow": run.body["flow"], "run": run.name, "date": run.date, "state": run.state,
-            "stages": stages, "error": run.body.get("error")}  # fmt: skip
+    body = {
+        "flow": run.body["flow"],
+        "run": run.name,
+        "date": run.date,
+        "state": run.state,
+        "stages": stages,
+        "error": run.body.get("error"),
+    }
     request = urllib.request.Request(
         address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import options
+from penstock.pipelines.flow.records import ATTEMPT
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow.document import Flow
@@ -32,7 +33,7 @@ class RunOptions:
     """why, for the record of the run"""
     scheduled: str | None = None
     """the schedule that runs it: a record is left, and on_failure called, whatever fails"""
-    attempt: Annotated[str, Field(pattern=r"^[1-9]\d*/[1-9]\d*$")] = "1/1"
+    attempt: Annotated[str, Field(pattern=ATTEMPT)] = "1/1"
     """which of how many attempts it is: on_failure is called after the last one"""
     force: Annotated[bool, Parameter(negative="")] = False
     """run every stage, also those whose inputs and options are unchanged"""

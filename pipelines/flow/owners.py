@@ -15,7 +15,7 @@ def refuse_output(flow: Flow, state: FlowState, stage: str) -> None:
     output, record = flow.written(stage), state.record(stage)
     if output is None or not output.exists():
         return
-    if record is not None:
+    if record:
         maker = (record.get("by") or {}).get("flow")
         if maker in (None, flow.name):
             return

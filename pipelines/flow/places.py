@@ -79,7 +79,7 @@ class Place:
         return f"{name} ({file})"
 
     def versions(self) -> list[str]:
-        """Return what ``latest`` names and has named, the last first; what is gone is left out."""
+        """Return what ``latest`` names and has named and still exists, the last first."""
         found = self._pointer()
         listed = [self.latest(), found.get("latest"), *map(str, found.get("previous", []))]
         with self._explained():
@@ -97,7 +97,7 @@ class Place:
         return there == {f"{self._root}/{version}/{name}": size for name, size in files.items()}
 
     def refuse_others(self) -> None:
-        """Raise OutputExists if the place is another flow's, or holds what nobody published."""
+        """Raise OutputExists if the place is another flow's, or has other files."""
         if (owner := self.owner()) is not None:
             raise OutputExists(
                 f"{self} is a place of the flow {owner}, which shows {self.latest()}",
@@ -150,7 +150,7 @@ class Place:
                 _sync(Path(self._root))
 
     def move(self, version: str, keep: int | None = None) -> None:
-        """Have ``latest`` name a publication, unless it is gone or readers are shown a later date.
+        """Have ``latest`` name a publication if it exists and readers are shown no later date.
 
         keep  how many publications stay [default: all]
         """
@@ -207,7 +207,7 @@ class Place:
         return os.path.relpath(file, self._root) if inside else str(file)
 
     def _pointer(self) -> dict[str, Any]:
-        """Return what ``latest.json`` says; nothing if there is none."""
+        """Return the content of ``latest.json``; nothing if there is none."""
         path = f"{self._root}/{_POINTER}"
         with self._explained():
             try:
@@ -222,9 +222,10 @@ class Place:
         except (ValueError, KeyError, TypeError) as error:
             got = f"{type(error).__name__}: {error}"
         raise PenstockError(
-            f"{self}/{_POINTER} is damaged", got=got,
+            f"{self}/{_POINTER} is damaged",
+            got=got,
             remedy="Remove it: the next run of the flow that publishes here writes it again",
-        )  # fmt: skip
+        )
 
     def _folders(self) -> list[str]:
         if not self._system.isdir(self._root):
@@ -243,8 +244,11 @@ class Place:
         if root.exists() and not root.is_dir():
             return ["a file"]
         names = sorted(one.name for one in root.iterdir()) if root.is_dir() else []
-        return [one for one in names if one[0] != "." and one != _POINTER
-                and not _VERSION.fullmatch(one)]  # fmt: skip
+        return [
+            one
+            for one in names
+            if one[0] != "." and one != _POINTER and not _VERSION.fullmatch(one)
+        ]
 
     @cached_property
     def _found(self) -> tuple[Any, str]:

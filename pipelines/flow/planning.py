@@ -15,7 +15,7 @@ from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.publishing import place_of
 from penstock.pipelines.flow.run import check_of, foreseen, order_of
-from penstock.pipelines.flow.stage import call_command
+from penstock.pipelines.flow.stage import job_call
 from penstock.pipelines.flow.state import FlowState
 from penstock.secrets import masked
 from penstock.sizes import format_bytes
@@ -103,7 +103,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
             needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
             running.add(name)
-            needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
+            needs = _asked(flow, name, before) | {"last_seconds": state.record(name).get("seconds")}
         try:
             if runs and not options.replace_outputs:
                 refuse_output(flow, state, name)
@@ -124,30 +124,25 @@ def _places(flow: Flow, stage: StageSpec) -> list[Place]:
     return [place_of(flow, flow.destination(one)) for one in stage.publish]
 
 
-def _last_seconds(state: FlowState, name: str) -> float | None:
-    found = (state.record(name) or {}).get("seconds")
-    return float(found) if isinstance(found, int | float) else None
-
-
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
-    """Return what a job's plan says.
+    """Return the needs in a job's plan.
 
     before  stages that will have made its inputs again
     """
     stage = flow.stages[name]
-    if stage.command is None or not stage.command.planned:
+    if stage.job is None or not stage.job.plans:
         return {}
     if before and not all(flow.output(one).exists() for one in before):
         return {"unknown": before[0]}
     try:
         with chdir(flow.home):
-            found = call_command({**order_of(flow, stage), "plan": True})
+            given, named = job_call(order_of(flow, stage))
+            found = stage.job.plan(*given, **named)
     except PenstockError as error:
         return {"unknown": before[0]} if before else {"problem": str(error)}
-    problem = found.get("problem") or {}
     return {
-        "memory_bytes": found.get("memory_bytes"),
-        "disk_bytes": found.get("disk_bytes"),
+        "memory_bytes": found.memory.bytes,
+        "disk_bytes": found.disk and found.disk.bytes,
         "assumed": before[0] if before else None,
-        "problem": None if before else problem.get("what"),
+        "problem": None if before or found.problem is None else found.problem.what,
     }

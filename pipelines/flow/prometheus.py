@@ -34,6 +34,6 @@ def _lines(run: RunRecord) -> Iterator[str]:
         yield f'penstock_stage_seconds{{{flow},stage="{stage}"}} {one.get("seconds") or 0.0}'
     yield "# TYPE penstock_gate_met gauge"
     for stage, one in run.stages.items():
-        for number, gate in enumerate(one.get("gates") or []):
+        for number, gate in enumerate(one.get("gates", [])):
             named = f'{flow},stage="{stage}",metric="{gate["metric"]}",gate="{number}"'
             yield f"penstock_gate_met{{{named}}} {int(gate['met'])}"

@@ -2,8 +2,8 @@
 
 A run first copies every output to its place, under a name that no reader is shown. Then it writes
 what it is about to move into run.json, and moves ``latest`` of each place. If it is killed before,
-nothing has moved; if it is killed in between, the next run moves the rest. Where readers are shown
-a later date, nothing is copied.
+nothing has moved; if it is killed in between, the next run moves the rest. If readers are
+shown a later date, nothing is copied.
 
     publisher = Publisher(flow, say=print)
     publisher.recover()                    # what an earlier run left half-done
@@ -86,8 +86,15 @@ class Publisher:
                     stays.append({**entry, "stays": later})
                     warn(f"{stage} is not published: {entry['to']} shows a later date, {later}")
                     continue
-                entries.append({**entry, "to": f"{entry['to']}/{version}", "version": version,
-                                "key": contents[stage], "moved": False})  # fmt: skip
+                entries.append(
+                    {
+                        **entry,
+                        "to": f"{entry['to']}/{version}",
+                        "version": version,
+                        "key": contents[stage],
+                        "moved": False,
+                    }
+                )
             self._put(entries)
             record.body["published"] = [*entries, *stays]
             record.save()

@@ -46,9 +46,12 @@ class Child:
         number = self._answer.fileno()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(number)],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[number],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[number],
             start_new_session=True,  # Ctrl-C is for the flow, which ends its stages
-        )  # fmt: skip
+        )
         self._flow = self._process.stdin
         assert self._flow is not None
         with suppress(BrokenPipeError):
@@ -151,7 +154,7 @@ def _is_alive(group: int) -> bool:
 
 
 def failure(error: PenstockError) -> dict[str, Any]:
-    """Return what is told of the error of a stage; bad usage is not tried again."""
+    """Return the error of a stage as an answer; bad usage is not tried again."""
     return {"error": dict(error.to_dict()), "usage": isinstance(error, UsageError)}
 
 
@@ -245,8 +248,9 @@ def _answer(order: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"python: {order['python']} returned a value that cannot be written as JSON",
-            expected="a dict of numbers, texts, lists and dicts", got=str(error),
-        ) from error  # fmt: skip
+            expected="a dict of numbers, texts, lists and dicts",
+            got=str(error),
+        ) from error
     return {"report": with_named_numbers(made)}
 
 

@@ -1,37 +1,37 @@
 """What is kept of every run of a flow: ``runs/<flow>-<time>/`` next to the flow's file.
 
-flow.yaml      the flow as it was run; the run has its lock until it ends
-run.json       state, stages with times, metrics, gates, errors, what was published; versions
-metrics.jsonl  one line per metric
-logs/          what each stage wrote
+flow.yaml  the flow as it was run; the run has its lock until it ends
+run.json   state, stages with times, metrics, gates, errors, what was published; versions
+logs/      what each stage wrote
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import platform
 import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from penstock import __version__
-from penstock.documents import named_number, with_named_numbers
+from pydantic import Field
+
+from penstock.documents import with_named_numbers
 from penstock.errors import InputError, PenstockError
 from penstock.files import save_text
-from penstock.formats import Format
+from penstock.formats import Format, filled
 from penstock.locks import FileLock, is_locked, try_lock
 from penstock.output_lock import own_directory
 from penstock.secrets import masked
+from penstock.versions import versions
 
 FOLDER = "runs"
+ATTEMPT = r"^[1-9]\d*/[1-9]\d*$"  # which of how many
 FORMAT = Format(
     name="penstock-run",
     version=1,
@@ -42,7 +42,6 @@ FORMAT = Format(
     absent=InputError,
     foreign=InputError,
 )
-_PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _TEXTS = ("variables", "error", "notification", "why", "report", "gates")
 
@@ -72,6 +71,44 @@ def shown_state(state: str) -> str:
     return "unchanged" if state == State.SKIPPED else state
 
 
+@dataclass(kw_only=True)
+class _Gate:
+    metric: str
+    expected: str
+    value: float | None
+    met: bool
+
+
+@dataclass(kw_only=True)
+class _Stage:
+    job: str
+    state: str
+    began: float = 0.0
+    seconds: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    gates: list[_Gate] = field(default_factory=list)
+    error: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """The types in run.json that a record is checked for when it is read."""
+
+    flow: str
+    file: str
+    date: dt.date
+    began: dt.datetime
+    state: str
+    seconds: float = 0.0
+    series: str = ""
+    attempt: Annotated[str, Field(pattern=ATTEMPT)] = "1/1"
+    stages: dict[str, _Stage] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    published: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One run's folder, and the content of run.json.
@@ -91,7 +128,7 @@ class RunRecord:
     @property
     def date(self) -> str:
         """The day that the run is of."""
-        return str(self.body.get("date") or self.body.get("began"))[:10]
+        return str(self.body["date"])
 
     @property
     def series(self) -> tuple[str, str | None]:
@@ -99,54 +136,49 @@ class RunRecord:
 
         The folder is None if the flow could not be read.
         """
-        found = self.body.get("series")
-        return str(self.body.get("flow")), found if isinstance(found, str) else None
+        return self.body["flow"], self.body.get("series")
 
     @property
     def whole(self) -> bool:
         """Whether every stage that had to run was chosen: the run counts as that of its day."""
-        return all(one.get("state") != State.NOT_CHOSEN for one in self.stages.values())
+        return all(one["state"] != State.NOT_CHOSEN for one in self.stages.values())
 
     @property
     def state(self) -> str:
-        """A ``State``, unless the record is damaged."""
-        found = self.body.get("state")
-        return str(found) if isinstance(found, str) else ""
+        """A ``State``."""
+        return str(self.body["state"])
 
     @property
     def stages(self) -> dict[str, dict[str, Any]]:
-        """What is recorded of the stages; of a record that is damaged, what can be used."""
-        found = self.body.get("stages")
-        pairs = found.items() if isinstance(found, dict) else ()
-        return {str(name): one for name, one in pairs if isinstance(one, dict)}
+        """What is recorded of the stages."""
+        found: dict[str, dict[str, Any]] = self.body.get("stages", {})
+        return found
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables that the flow used."""
-        found = self.body.get("variables")
-        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        return {name: str(one) for name, one in self.body.get("variables", {}).items()}
 
     @property
     def seconds(self) -> float | None:
         """How long the run took, if that is known."""
-        found = self.body.get("seconds")
-        return float(found) if isinstance(found, int | float) else None
+        return self.body.get("seconds")
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        """Which of how many attempts the run is."""
+        number, _, count = self.body.get("attempt", "1/1").partition("/")
+        return int(number), int(count)
 
     def stages_text(self) -> str:
         """Return how many stages ended how: ``2 done, 1 unchanged``."""
-        states = [str(one.get("state"))[:40] for one in self.stages.values()]
-        counts = Counter(map(shown_state, states))
-        return ", ".join(f"{count} {state}" for state, count in list(counts.items())[:10])
+        counts = Counter(shown_state(one["state"]) for one in self.stages.values())
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
 
     def metrics(self, stage: str) -> dict[str, float]:
         """Return the metrics of one stage."""
-        given = self.stages.get(stage, {}).get("metrics")
-        found = {}
-        for name, value in given.items() if isinstance(given, dict) else ():
-            number = value if isinstance(value, int | float) else named_number(value)
-            if number is not None:
-                found[name] = float(number)
-        return found
+        given = self.stages.get(stage, {}).get("metrics", {})
+        return {name: float(value) for name, value in given.items()}  # also "NaN"
 
     def save(self) -> None:
         """Write run.json again; its texts without values from the environment."""
@@ -170,10 +202,10 @@ def _masked(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str, Any]) -> RunRecord:
+def begin_run(path: Path, name: str, date: dt.date, text: str, about: dict[str, Any]) -> RunRecord:
     """Make the folder of a run of the flow at ``path``, which begins now.
 
-    origin  who started it, for its record
+    about  more for its record
     """
     now = dt.datetime.now().astimezone()
     base, flow = path.parent / FOLDER, name
@@ -187,10 +219,17 @@ def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str,
         except FileExistsError:
             continue
     body = {
-        "flow": flow, "file": str(path), "date": date.isoformat(), **origin,
-        "began": now.isoformat(timespec="microseconds"), "state": State.RUNNING,
-        "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
-    }  # fmt: skip
+        "flow": flow,
+        "file": str(path),
+        "date": date.isoformat(),
+        **about,
+        "began": now.isoformat(timespec="microseconds"),
+        "state": State.RUNNING,
+        "versions": versions(),
+        "host": platform.node(),
+        "stages": {},
+        "published": [],
+    }
     try:
         (folder / "logs").mkdir()
         save_text(folder / "flow.yaml", text)
@@ -202,30 +241,23 @@ def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str,
     return record
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a run depends on."""
-    found = {"penstock": __version__, "python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def load_run(folder: Path) -> RunRecord:
     """Return the record of a run's folder; if its state is running but the run is not, killed."""
-    run = RunRecord(folder, FORMAT.load(folder))
-    if run.state != State.RUNNING or is_locked(folder / "flow.yaml"):
-        return run
-    run = RunRecord(folder, FORMAT.load(folder))  # it may have ended between the two
-    if run.state != State.RUNNING:
-        return run
-    stages = {
-        name: {**one, "state": State.KILLED} if one.get("state") == State.RUNNING else one
-        for name, one in run.stages.items()
-    }
-    return RunRecord(folder, {**run.body, "state": State.KILLED, "stages": stages})
+    body = _checked(folder)
+    if body["state"] != State.RUNNING or is_locked(folder / "flow.yaml"):
+        return RunRecord(folder, body)
+    body = _checked(folder)  # it may have ended between the two
+    for one in (body, *body.get("stages", {}).values()):
+        if one["state"] == State.RUNNING:
+            one["state"] = State.KILLED
+    return RunRecord(folder, body)
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    body = FORMAT.load(folder)
+    with FORMAT.reading(folder):
+        filled(_Run, body)
+    return body
 
 
 def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
@@ -247,10 +279,7 @@ def by_date(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 def began(run: RunRecord) -> float:
     """Return when a run began, in seconds: clocks go back in autumn, and text does not show it."""
-    try:
-        return dt.datetime.fromisoformat(str(run.body.get("began"))).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return 0.0
+    return dt.datetime.fromisoformat(run.body["began"]).timestamp()
 
 
 def _folders(base: Path) -> Iterator[Path]:
@@ -265,9 +294,10 @@ def previous_metrics(run: RunRecord, stage: str) -> dict[str, float]:
     """
     runs = by_date(all_runs(run.folder.parent, run.series[0]))
     found = (
-        one.metrics(stage) for one in reversed(runs)
+        one.metrics(stage)
+        for one in reversed(runs)
         if one.date < run.date and one.state == State.PASSED and one.series == run.series
-    )  # fmt: skip
+    )
     return next(filter(None, found), {})
 
 
@@ -320,14 +350,3 @@ def clean(base: Path, keep: int) -> list[str]:
                 shutil.rmtree(run.folder)
                 gone.append(run.name)
     return gone
-
-
-def append_metrics(folder: Path, stage: str, metrics: dict[str, float]) -> None:
-    """Add a line for every metric of a stage."""
-    when = dt.datetime.now().astimezone().isoformat(timespec="seconds")
-    lines = [
-        json.dumps({"time": when, "stage": stage, "metric": name, "value": value})
-        for name, value in with_named_numbers(metrics).items()
-    ]
-    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)

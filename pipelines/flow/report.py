@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.documents import with_named_numbers
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, warn
 from penstock.paths import shown
-from penstock.pipelines.flow.records import RunRecord, State, shown_state
+from penstock.pipelines.flow.records import RunRecord, State, load_run, shown_state
 from penstock.sizes import plural
 
 # The record has their reason.
-_NOT_WELL = (
-    State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN,
-)  # fmt: skip
+_NOT_WELL = (State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN)
 _ENDED: dict[str, str] = {
     State.INTERRUPTED: "was interrupted",
     State.RUNNING: "has not ended",
@@ -36,15 +35,19 @@ class FlowReport:
     report: str | None = None  # the page about the run, if one was written
 
     @staticmethod
-    def of(run: RunRecord) -> FlowReport:
+    def of(run: RunRecord, page: str | None = None) -> FlowReport:
         """Return the report in a run's record."""
         body = run.body
-        error, published = body.get("error"), body.get("published")
         return FlowReport(
-            str(body.get("flow")), str(run.folder), run.state, run.seconds, run.stages,
-            published if isinstance(published, list) else [],
-            error if isinstance(error, dict) else None,
-        )  # fmt: skip
+            body["flow"],
+            str(run.folder),
+            run.state,
+            run.seconds,
+            run.stages,
+            body.get("published", []),
+            body.get("error"),
+            page,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -58,18 +61,15 @@ class FlowReport:
         lines = [f"{self.flow}: {self.state}{whole}"]
         lines += [""] if self.stages else []
         for name, one in self.stages.items():
-            state = shown_state(str(one.get("state")))
+            state = shown_state(one["state"])
             if state in (State.FAILED, State.GATE_FAILED):
                 state = state.upper()
-            took = one.get("seconds")
-            done = one.get("state") == State.DONE and isinstance(took, int | float)
-            seconds = f"{took:8.1f} s" if done else " " * 10
+            seconds = f"{one['seconds']:8.1f} s" if one["state"] == State.DONE else " " * 10
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
-            if isinstance(one, dict):
-                what = f"{one.get('stage')}: {shown_target(str(one.get('to')))}"
-                stays = f" stays at {one['stays']}" if "stays" in one else ""
-                lines.append(f"  {'not ' if stays else ''}published {what}{stays}")
+            what = f"{one['stage']}: {shown_target(one['to'])}"
+            stays = f" stays at {one['stays']}" if "stays" in one else ""
+            lines.append(f"  {'not ' if stays else ''}published {what}{stays}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
@@ -79,28 +79,37 @@ class FlowReport:
         """Return the error that ends the command, if the run did not pass."""
         if self.state == State.PASSED:
             return None
-        for name, one in self.stages.items():
-            if one.get("state") == State.FAILED:
-                error = one.get("error") or {}
-                return PenstockError(
-                    f"stage {name} of {self.flow} failed: {error.get('what')}",
-                    expected=error.get("expected"), got=error.get("got"),
-                    remedy=error.get("remedy"),
-                )  # fmt: skip
-        for name, one in self.stages.items():
-            if one.get("state") == State.GATE_FAILED:
-                return PenstockError(
-                    f"stage {name} of {self.flow} is not as expected, and nothing was published: "
-                    f"{one.get('why')}",
-                    remedy="Read the report of the run; if this is meant, run it again with "
-                    f"--accept {name} --reason WHY, or change expect:",
-                )
-        error = self.error or {}
+
+        def first(state: State) -> str | None:
+            return next((name for name, one in self.stages.items() if one["state"] == state), None)
+
+        if (name := first(State.FAILED)) is not None:
+            what, told = f"stage {name} of {self.flow} failed", self.stages[name].get("error", {})
+        elif (name := first(State.GATE_FAILED)) is not None:
+            what = f"stage {name} of {self.flow} is not as expected, and nothing was published"
+            remedy = "Read the report of the run; if this is meant, run it again with --accept "
+            remedy += f"{name} --reason WHY, or change expect:"
+            told = {"what": self.stages[name].get("why"), "remedy": remedy}
+        else:
+            what = f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
+            told = self.error or {}
         return PenstockError(
-            f"the run of {self.flow} {_ENDED.get(self.state, self.state)}"
-            + (f": {error['what']}" if error.get("what") else ""),
-            expected=error.get("expected"), got=error.get("got"), remedy=error.get("remedy"),
-        )  # fmt: skip
+            ": ".join(filter(None, [what, told.get("what")])),
+            expected=told.get("expected"),
+            got=told.get("got"),
+            remedy=told.get("remedy"),
+        )
+
+
+def write_page(folder: Path) -> str | None:
+    """Write the page about a run; a run is not worse for having none."""
+    from penstock.pipelines.report.command import write_report
+
+    try:
+        return str(write_report(load_run(folder)))
+    except Exception as error:
+        warn(f"the report of the run was not written: {error}")
+        return None
 
 
 def shown_target(destination: str) -> str:
@@ -109,11 +118,11 @@ def shown_target(destination: str) -> str:
 
 
 def _about(one: dict[str, Any]) -> str:
-    if one.get("state") in _NOT_WELL:
+    if one["state"] in _NOT_WELL:
         return str((one.get("error") or {}).get("what") or one.get("why") or "")
-    met = sum(gate.get("met") is True for gate in one.get("gates") or [])
+    met = sum(gate["met"] for gate in one.get("gates", []))
     parts = [
-        str(one.get("why") or "") if one.get("state") == State.DONE else "",
+        str(one.get("why") or "") if one["state"] == State.DONE else "",
         f"{plural(met, 'gate')} met" if met else "",
         f"accepted: {one['accepted']}" if "accepted" in one else "",
     ]

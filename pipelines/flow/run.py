@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.errors import PenstockError, UsageError, causes, warn
 from penstock.output_lock import output_lock, own_directory
-from penstock.pipelines.flow.display import Display
+from penstock.pipelines.flow.display import RunDisplay
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.engine import Engine, check_gpus
 from penstock.pipelines.flow.gates import flat_metrics
@@ -30,12 +30,11 @@ from penstock.pipelines.flow.records import (
     FOLDER,
     RunRecord,
     State,
-    append_metrics,
     begin_run,
     clean,
     previous_metrics,
 )
-from penstock.pipelines.flow.report import FlowReport
+from penstock.pipelines.flow.report import FlowReport, write_page
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.secrets import hidden
 from penstock.system_errors import from_system
@@ -73,76 +72,84 @@ class FlowRun:
         self.contents: dict[str, str] = {}
         self.outcomes: dict[str, dict[str, Any]] = {}
         self._under_way: dict[str, _Turn] = {}
-        self._display = Display(quiet=quiet)
+        self._display = RunDisplay(quiet=quiet)
         self._engine = Engine(flow, quiet=quiet)
         self._publisher = Publisher(flow, say=self._display.say, replace=options.replace_targets)
 
     # From its begin to its end
 
     def run(self) -> FlowReport:
-        """Run what must run, check the gates, and publish if all is well."""
+        """Run what must run, check the gates, and publish if all is well; call the hook."""
+        folder = self.flow.folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        page = None
+        try:
+            with output_lock(folder, command="penstock run"):
+                self._run_locked()
+        finally:
+            if (record := self.record) is not None:
+                if self.options.report and record.state in (State.PASSED, State.FAILED):
+                    page = write_page(record.folder)
+                notify(self.flow, record)
+        assert self.record is not None
+        return FlowReport.of(self.record, page)
+
+    def _run_locked(self) -> None:
         flow, began = self.flow, time.monotonic()
-        flow.folder.parent.mkdir(parents=True, exist_ok=True)
-        with output_lock(flow.folder, command="penstock run"):
-            flow.folder.mkdir(exist_ok=True)
-            own_directory(self.state.folder)
-            self.record = record = begin_run(
-                flow.path, flow.name, flow.date, flow.text, self.options.origin
-            )
-            self._note_process(record)
+        flow.folder.mkdir(exist_ok=True)
+        own_directory(self.state.folder)
+        about = {
+            "process": os.getpid(),
+            "variables": flow.variables,
+            "folder": str(flow.folder),
+            "series": flow.series,
+        }
+        self.record = record = begin_run(
+            flow.path, flow.name, flow.date, flow.text, {**self.options.origin, **about}
+        )
+        try:
             self._publisher.recover()
-            try:
-                running = [
-                    one.name
-                    for one, why, _ in foreseen(flow, self.state, self.options)
-                    if why is not None and one.name in self.chosen
-                ]
-                for name in running if not self.options.replace_outputs else ():
-                    refuse_output(flow, self.state, name)
-                if not self.options.only:
-                    self._publisher.refuse()
-                self._execute(running)
-                self._publish(record)
-            except BaseException as error:
-                ended = any(not isinstance(one, Exception) for one in causes(error))
-                for one in causes(error):
-                    if isinstance(one, KeyboardInterrupt):  # the command's last line shows it
-                        one.add_note(_RESUMES)
-                record.body["state"] = State.INTERRUPTED if ended else State.FAILED
-                record.body["error"] = _told(error)
-                record.body["final"] = getattr(error, "exit_code", 1) == 2  # so it is again
-                raise
-            finally:
-                record.body.update({
-                    "seconds": round(time.monotonic() - began, 3),
-                    "stages": {name: self.outcomes[name] for name in flow.stages
-                               if name in self.outcomes},
-                })  # fmt: skip
-                if record.state == State.RUNNING:
-                    record.body["state"] = State.FAILED if self._failed() else State.PASSED
-                self._end(record)
-        return FlowReport.of(record)
+            running = [
+                one.name
+                for one, why, _ in foreseen(flow, self.state, self.options)
+                if why is not None and one.name in self.chosen
+            ]
+            for name in running if not self.options.replace_outputs else ():
+                refuse_output(flow, self.state, name)
+            if not self.options.only:
+                self._publisher.refuse()
+            self._execute(running)
+            self._publish(record)
+        except BaseException as error:
+            ended = any(not isinstance(one, Exception) for one in causes(error))
+            for one in causes(error):
+                if isinstance(one, KeyboardInterrupt):  # the command's last line shows it
+                    one.add_note(_RESUMES)
+            record.body["state"] = State.INTERRUPTED if ended else State.FAILED
+            record.body["error"] = _plain(error)
+            record.body["final"] = getattr(error, "exit_code", 1) == 2  # so it is again
+            raise
+        finally:
+            if record.state == State.RUNNING:
+                record.body["state"] = State.FAILED if self._failed() else State.PASSED
+            record.body["seconds"] = round(time.monotonic() - began, 3)
+            record.body["stages"] = {
+                name: self.outcomes[name] for name in flow.stages if name in self.outcomes
+            }
+            self._end(record)
 
     def _end(self, record: RunRecord) -> None:
-        """Write the record and notify others, also of a failure because of a full disk."""
+        """Write what is kept of the run, also of a failure because of a full disk."""
         with suppress(PenstockError, OSError):  # they are computed again
             self.state.save_digests()
         try:
             record.save()
         except (PenstockError, OSError) as error:  # to readers it was killed
-            record.body.update({"state": State.FAILED, "error": _told(error)})
+            record.body.update({"state": State.FAILED, "error": _plain(error)})
             warn(f"run.json could not be written: {error}")
         with suppress(PenstockError, OSError):
             save_metrics(record)
-        notify(self.flow, record)
-        with suppress(PenstockError, OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
-
-    def _note_process(self, record: RunRecord) -> None:
-        flow = self.flow
-        record.body.update({"process": os.getpid(), "variables": flow.variables,
-                            "folder": str(flow.folder), "series": flow.series})  # fmt: skip
-        record.save()
 
     def _execute(self, running: list[str]) -> None:
         """Run stages when those that they need are done; functions are checked before."""
@@ -196,9 +203,7 @@ class FlowRun:
 
     def _begin(self, stage: StageSpec) -> _Turn | None:
         """Return the turn of a stage that must run; None: it has ended."""
-        outcome: dict[str, Any] = {
-            "job": stage.title, "began": time.time(), "state": State.FAILED
-        }  # fmt: skip
+        outcome: dict[str, Any] = {"job": stage.title, "began": time.time(), "state": State.FAILED}
         turn = None
         with _failing(outcome):
             turn = self._decide(stage, outcome)
@@ -214,13 +219,10 @@ class FlowRun:
         if waiting:
             outcome |= {"state": State.NOT_RUN, "why": f"upstream stage {waiting[0]} failed"}
             return None
-        made = self.state.made_of(stage, self.contents)
-        self.contents[stage.name] = self.state.content(stage.name, made)
+        force = self.options.force and stage.name in self.chosen
+        made, why = self.state.decide(stage, self.contents, force=force)
         # The page about the run finds the output here, and whether it is unchanged.
         outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
-        why = self.state.why(stage, made)
-        if why is None and self.options.force and stage.name in self.chosen:
-            why = "--force"
         if why is not None and stage.name not in self.chosen:
             if stage.name in self.needed:
                 raise UsageError(
@@ -230,7 +232,7 @@ class FlowRun:
             outcome |= {"state": State.NOT_CHOSEN, "why": why}
             return None
         if why is None:
-            report = (self.state.record(stage.name) or {}).get("report")
+            report = self.state.record(stage.name).get("report")
             outcome |= {"state": State.SKIPPED, "why": "unchanged"}
             self._report(stage, report, outcome)
             return None
@@ -285,7 +287,6 @@ class FlowRun:
                 self.contents[stage.name] = self.state.content(stage.name, turn.made)
                 outcome["state"] = State.DONE
                 self._report(stage, report, outcome)
-                append_metrics(self._folder, stage.name, outcome["metrics"])
         self._note(stage.name, outcome)
         return True
 
@@ -353,32 +354,16 @@ class FlowRun:
             self._display.say(f"nothing is published, as {stale[0]} is not up to date")
 
 
-def run_flow_checked(
-    flow: Flow, options: RunOptions, *, quiet: bool, failed: Callable[[Path], object] | None = None
-) -> FlowReport:
-    """Run a flow that was read.
-
-    failed  called with the run's folder if it fails as a whole, as by a publication
-    """
-    run = FlowRun(flow, options, quiet=quiet)
-    try:
-        return run.run()
-    except Exception:
-        if failed is not None and run.record is not None and run.record.state == State.FAILED:
-            failed(run.record.folder)
-        raise
-
-
 @contextmanager
 def _failing(outcome: dict[str, Any]) -> Iterator[None]:
-    """Have an error of ours, or of the system, be that of a stage, and no more."""
+    """Note an error of Penstock, or of the system, as that of a stage, and raise no more."""
     try:
         yield
     except Exception as error:
         known = error if isinstance(error, PenstockError) else from_system(error)
         if known is None:
             raise
-        outcome |= {"state": State.FAILED, "error": _told(known)}
+        outcome |= {"state": State.FAILED, "error": _plain(known)}
 
 
 def foreseen(
@@ -391,14 +376,10 @@ def foreseen(
         before = [one for one in stage.needs if one in running]
         why: str | None = "an input cannot be read"  # its stage reports it
         with suppress(OSError):
-            made = state.made_of(stage, contents)
-            contents[name] = state.content(name, made)
-            why = state.why(stage, made)
+            _, why = state.decide(stage, contents, force=options.force and name in chosen)
         contents.setdefault(name, "")
         if why is None and before:
             why = f"{before[0]} runs"
-        if why is None and options.force and name in chosen:
-            why = "--force"
         if why is not None and name in chosen:
             running.add(name)
         yield stage, why, before
@@ -413,14 +394,14 @@ def order_of(
         first, _, rest = name.partition("/")
         return flow.output(first) / rest if rest else flow.output(first)
 
-    command = stage.command
     options = with_stages(with_previous(stage.options, previous), path_of)
-    if command is not None and command.writes:
+    if stage.job is not None:
         given = {"resume": resume, "overwrite": True}
-        options |= {name: True for name, on in given.items() if on and command.has(name)}
+        known = stage.job.option_defaults()
+        options |= {name: True for name, on in given.items() if on and name in known}
     return {
         "name": stage.name,
-        "job": None if command is None else command.name,
+        "job": None if stage.job is None else stage.job.name,
         "python": stage.python,
         "home": str(flow.home),
         "inputs": [flow.path_of(one) for one in stage.inputs],
@@ -437,7 +418,7 @@ def check_of(flow: Flow, names: Iterable[str]) -> Check:
     return Check([order_of(flow, stage) for stage in stages if stage.python is not None])
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _plain(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PenstockError):
         return dict(error.to_dict())
     return {"error": type(error).__name__, "what": str(error) or "interrupted"}

@@ -1,17 +1,16 @@
-"""What runs on a driver: one stage, which is a job of ours, or a user's function in a child."""
+"""What runs on a driver: one stage: a job, or a user's function in a child process."""
 
 from __future__ import annotations
 
 import gc
-import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json, with_named_numbers
+from penstock.documents import with_named_numbers
 from penstock.pipelines.flow.python import alone, call_in_child, failure
 from penstock.secrets import hide
 
@@ -35,7 +34,7 @@ def run_stage(order: dict[str, Any]) -> dict[str, Any]:
             answer.update(call_in_child(order))
             return
         with alone(order):
-            answer["report"] = call_command(order)
+            answer["report"] = call_job(order)
 
     with _logged(Path(order["log"])):
         os.chdir(order["home"])
@@ -80,28 +79,26 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def call_command(order: dict[str, Any]) -> Any:
-    """Call a command's function as the command line does; return what it reports."""
-    from penstock.cluster.spec import ClusterSpec
-    from penstock.paths import client_input, path_or_url
-    from penstock.pipelines.display import Display
-    from penstock.pipelines.flow.document.commands import command_of
+def call_job(order: dict[str, Any]) -> Any:
+    """Call the job of a stage, and return its report."""
+    from penstock.pipelines.display import OutputReport
+    from penstock.pipelines.flow.document.commands import job_of
 
-    command = command_of(order["job"])
-    positional: list[Any] = [path_or_url(one) for one in order["inputs"]]
-    if command.listed:
-        positional = [[client_input(one) for one in order["inputs"]]]
-    named = command.arguments(order["options"])
-    if command.out is not None:
-        named[command.out] = Path(order["out"])
-    elif command.writes:
-        positional.append(Path(order["out"]))
-    if command.clustered:
-        named["cluster"] = ClusterSpec(**order["cluster"])
-    plans = command.planned and order.get("plan", False)
-    if plans:
-        named["plan"] = True
-    shown = io.StringIO()
-    with redirect_stdout(shown):
-        command.function(*positional, **named, output=Display(json=True, quiet=plans))
-    return with_named_numbers(parse_json(shown.getvalue())) if shown.getvalue() else {}
+    given, named = job_call(order)
+    report = job_of(order["job"])(*given, quiet=False, **named)
+    if isinstance(report, OutputReport) and (failed := report.failure()) is not None:
+        raise failed
+    return with_named_numbers(report.to_dict())
+
+
+def job_call(order: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments with which a stage calls its job."""
+    from penstock.cluster.spec import ClusterSpec
+    from penstock.pipelines.flow.document.commands import job_of
+
+    job, inputs = job_of(order["job"]), order["inputs"]
+    given = [inputs] if job.reads is not None and job.reads.several else [*inputs]
+    if job.writes is not None and job.into is None:
+        given.append(order["out"])
+    cluster = {"cluster": ClusterSpec(**order["cluster"])} if job.clustered else {}
+    return given, {**cluster, **order["options"]}

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.documents import parse_json
+from penstock.documents import read_record
 from penstock.files import remove, save_json, sha256_of
 from penstock.output_lock import own_directory
-from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
+from penstock.pipelines.flow.document import HIDDEN, NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import copy_output
+from penstock.pipelines.flow.records import RunRecord
 from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
@@ -64,13 +65,15 @@ class Made:
         old, new = before.get("options") or {}, now["options"]
         found += [
             f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
-            for name in sorted({*old, *new}) if old.get(name) != new.get(name)
-        ]  # fmt: skip
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ]
         old, new = before.get("inputs") or {}, now["inputs"]
         found += [
             f"input {name} {'changed' if name in old else 'is new'}"
-            for name in sorted(new) if old.get(name) != new[name]
-        ]  # fmt: skip
+            for name in sorted(new)
+            if old.get(name) != new[name]
+        ]
         found += [f"input {name} is not read any more" for name in sorted({*old} - {*new})]
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
@@ -114,7 +117,7 @@ class FlowState:
         What was made again and came out the same rebuilds nothing. Of a stage whose output is not
         made or not whole, or that makes none of its own, its identity.
         """
-        record = self.record(stage) or {}
+        record = self.record(stage)
         whole = is_whole(record) and record.get("key") == made.key
         return str(record["content"]) if whole else made.key
 
@@ -141,7 +144,7 @@ class FlowState:
         found = file.stat()
         name, stamp = str(masked(str(file))), [found.st_size, found.st_mtime_ns, found.st_ino]
         if self._digests is None:
-            self._digests = read_record(self.folder / "digests.json") or {}
+            self._digests = read_record(self.folder / "digests.json")
         known = self._digests.get(name)
         if known is not None and known[:3] == stamp:
             return str(known[3])
@@ -153,14 +156,24 @@ class FlowState:
         if self._digests is not None and self.folder.is_dir():
             save_json(self.folder / "digests.json", self._digests)
 
-    def record(self, stage: str) -> dict[str, Any] | None:
-        """Return what is known of the output of a stage, whole or begun; None: nothing."""
+    def record(self, stage: str) -> dict[str, Any]:
+        """Return what is known of the output of a stage, whole or begun; nothing if it is empty."""
         return read_record(self.folder / f"{stage}.json")
 
-    def why(self, stage: StageSpec, made: Made) -> str | None:
-        """Return why a stage must run; None: its output exists, and its inputs are unchanged."""
+    def decide(
+        self, stage: StageSpec, contents: dict[str, str], *, force: bool
+    ) -> tuple[Made, str | None]:
+        """Return the identity of a stage's output, and why the stage must run; None: it need not.
+
+        contents  of the stages before it, to which that of this one is added
+        """
+        made = self.made_of(stage, contents)
+        contents[stage.name] = self.content(stage.name, made)
+        return made, self._why(stage, made) or ("--force" if force else None)
+
+    def _why(self, stage: StageSpec, made: Made) -> str | None:
         record = self.record(stage.name)
-        if record is None:
+        if not record:
             return "no output yet"
         if not is_whole(record):
             return "its last run failed or was cut off"
@@ -174,7 +187,7 @@ class FlowState:
         by  who runs it
         """
         own_directory(self.folder)
-        before = self.record(stage.name) or {}
+        before = self.record(stage.name)
         save_json(self.folder / f"{stage.name}.json", {"key": made.key, "by": by})
         return not is_whole(before) and before.get("key") == made.key
 
@@ -182,7 +195,7 @@ class FlowState:
         self, stage: StageSpec, made: Made, report: Any, seconds: float, by: dict[str, Any]
     ) -> None:
         """Note that the output of a stage is whole."""
-        own, output = not _in_place(stage), self.flow.output(stage.name)
+        own, output = stage.own, self.flow.output(stage.name)
         body = {
             "key": made.key,
             "content": self._content(output) if own else made.key,
@@ -198,7 +211,7 @@ class FlowState:
     def _content(self, output: Path) -> str:
         """Return the digest of an output: of what its manifest lists, or else of its files."""
         for path in output.glob("*.json") if output.is_dir() else ():
-            body = read_record(path) or {}
+            body = read_record(path)
             if isinstance(body.get("files"), dict) and "identity" in body:
                 known = {name: one for name, one in body.items() if name not in _NOT_CONTENT}
                 return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
@@ -209,7 +222,7 @@ class FlowState:
 
         A stage that failed or was cut off begins with the same copy again.
         """
-        copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name) or {}
+        copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name)
         if is_whole(record) and self._there(stage, record):
             copy_output(self.flow.output(stage.name), copy)
         return copy if copy.exists() else None
@@ -218,13 +231,10 @@ class FlowState:
         return is_there(self.flow.output(stage.name), record)
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
-    """Return our record; None if there is none that can be read."""
-    try:
-        body = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return body if isinstance(body, dict) else None
+def record_of(run: RunRecord, stage: str) -> dict[str, Any]:
+    """Return what is known of the output of a run's stage; nothing if a later run has made it."""
+    known = read_record(Path(str(run.body.get("folder"))) / HIDDEN / f"{stage}.json")
+    return known if known.get("key") == run.stages[stage].get("key", "") else {}
 
 
 def is_there(output: Path, record: dict[str, Any]) -> bool:
@@ -240,7 +250,7 @@ def is_whole(record: dict[str, Any]) -> bool:
 
 
 def _code(home: Path, module: str) -> dict[str, str]:
-    """Return the digest of a module next to the flow: of what it says, not of its comments."""
+    """Return the digest of a module next to the flow: of its code, not of its comments."""
     base = home / module.replace(".", "/")
     for file in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
         if file.is_file():
@@ -249,10 +259,6 @@ def _code(home: Path, module: str) -> dict[str, str]:
                 text = ast.dump(ast.parse(text)).encode()
             return {file.name: hashlib.sha256(text).hexdigest()}
     return {}
-
-
-def _in_place(stage: StageSpec) -> bool:
-    return stage.command is not None and (stage.command.in_place or not stage.command.writes)
 
 
 def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
@@ -276,12 +282,13 @@ def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
 def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
     """Return what may be files outside that a stage's options name: paths, globs and URLs, absolute
     as they were checked."""
-    if stage.command is None:
+    if stage.job is None:
         return []
     found = []
     with contextlib.chdir(flow.home):
-        for made in stage.command.arguments(without_stages(stage.options)).values():
-            for value in getattr(made, "__dict__", {"": made}).values():
+        call = stage.job.checked(without_stages(stage.options))
+        for made in filter(None, (call.options, call.run)):
+            for value in vars(made).values():
                 for one in value if isinstance(value, tuple | list) else (value,):
                     text = str(one) if isinstance(one, str | Path) else ""
                     if (text.startswith("/") or "://" in text) and NOT_YET not in text:

@@ -72,6 +72,11 @@ class Source:
     tables: bool = False
     optional: bool = False
 
+    @property
+    def several(self) -> bool:
+        """Whether it is a list of paths."""
+        return getattr(self.kind, "__origin__", None) is list
+
 
 def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: bool) -> Graph:
     """Open a graph, given by its path or as a Graph."""
@@ -159,7 +164,7 @@ class VerifiedRun(Run):
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """One call of a job: its options, and those of its run."""
 
     options: Any
@@ -167,6 +172,7 @@ class _Call:
     wait: bool = False
 
     def asks(self, name: str) -> bool:
+        """Return whether a flag of the run is given."""
         return bool(getattr(self.run, name, False))
 
 
@@ -215,12 +221,12 @@ class Job(Generic[R]):
         # The names of positional arguments, as in the function.
         count = (reads is not None) + (writes is not None and into is None)
         self._given = [*self._parameters][1 : 1 + count]
-        self._run_options: type[Any] | None = None
+        self.run_options: type[Any] | None = None
         if writes is not None:
             verified = reads is not None and reads.verified
-            self._run_options = VerifiedRun if verified else Run
+            self.run_options = VerifiedRun if verified else Run
             if writes == "file":
-                self._run_options = Overwrite
+                self.run_options = Overwrite
 
     @property
     def _parameters(self) -> dict[str, inspect.Parameter]:
@@ -278,12 +284,13 @@ class Job(Generic[R]):
         kind = inspect.Parameter
         found = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self._given]
         more = {"cluster": None} if self.clustered else {}
-        for name, default in {**more, "quiet": True, **self._option_defaults()}.items():
+        for name, default in {**more, "quiet": True, **self.option_defaults()}.items():
             found.append(kind(name, kind.KEYWORD_ONLY, default=default))
         return inspect.Signature(found)
 
-    def _option_defaults(self) -> dict[str, Any]:
-        known = [one for one in (self.options, self._run_options) if one is not None]
+    def option_defaults(self) -> dict[str, Any]:
+        """Return the names of all options, and their defaults."""
+        known = [one for one in (self.options, self.run_options) if one is not None]
         empty = inspect.Parameter.empty
         return {
             one.name: empty if one.default is MISSING else one.default
@@ -294,16 +301,12 @@ class Job(Generic[R]):
     @contextmanager
     def _bound(
         self, given: tuple[Any, ...], named: dict[str, Any]
-    ) -> Iterator[tuple[list[Any], _Call]]:
+    ) -> Iterator[tuple[list[Any], Call]]:
         """Return positional arguments and options; tables of this process become files."""
         missing = [name for name in self._given[len(given) :] if name not in named]
         if missing or len(given) > len(self._given):
             raise TypeError(f"{self.name}() takes {', '.join(self._given)}, and options by name")
         places = [*given, *(named.pop(name) for name in self._given[len(given) :])]
-        run = {one.name for one in fields(self._run_options)} if self._run_options else set()
-        for name in named:
-            if name not in (known := self._option_defaults()):
-                raise no_option(name, known, owner=f"penstock {self.name}")
         with ExitStack() as stack:
             if self.reads is not None and self.reads.tables:
                 from penstock.pipelines.tables.streams import stream_files
@@ -312,17 +315,21 @@ class Job(Generic[R]):
                 files = stack.enter_context(stream_files(client_path(places[-1]), scratch))
                 places = [files.path_of(one) for one in places]
                 named = {name: files.path_of(value) for name, value in named.items()}
-            own = {name: value for name, value in named.items() if name not in run}
-            of_run = {name: value for name, value in named.items() if name in run}
-            yield (
-                places,
-                _Call(
-                    self.options(**own) if self.options else None,
-                    self._run_options(**of_run) if self._run_options else None,
-                ),
-            )
+            yield places, self.checked(named)
 
-    def _identity(self, source: Any, call: _Call) -> dict[str, Any]:
+    def checked(self, named: dict[str, Any]) -> Call:
+        """Return the options of a call, of which those of its run are a part."""
+        for name in named:
+            if name not in (known := self.option_defaults()):
+                raise no_option(name, known, owner=f"penstock {self.name}")
+
+        def made(kind: type[Any] | None) -> Any:
+            own = {one.name for one in fields(kind)} & named.keys() if kind else ()
+            return kind and kind(**{name: named[name] for name in own})
+
+        return Call(made(self.options), made(self.run_options))
+
+    def _identity(self, source: Any, call: Call) -> dict[str, Any]:
         """Return what determines the output: options that are not defaults, and inputs' stamps."""
         from penstock.output import file_stamp
 
@@ -334,12 +341,12 @@ class Job(Generic[R]):
         found = {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
         return {**found, **({"varying": varying} if varying else {})}
 
-    def _named(self, call: _Call) -> list[Path]:
+    def _named(self, call: Call) -> list[Path]:
         named = (getattr(call.options, name) for name in self.files)
         return [Path(one) for one in named if one and isinstance(one, str | Path)]
 
     def _open(
-        self, context: Context, given: list[Any], call: _Call
+        self, context: Context, given: list[Any], call: Call
     ) -> tuple[list[Any], Output | None]:
         """Open the input, and return it with the output, which does not exist yet."""
         opened = []
@@ -370,11 +377,11 @@ class Job(Generic[R]):
         context.out = made
         return opened, made
 
-    def _inputs(self, opened: list[Any], call: _Call) -> dict[str, Any]:
+    def _inputs(self, opened: list[Any], call: Call) -> dict[str, Any]:
         inputs: dict[str, Any] = self._identity(opened[0] if opened else None, call)["inputs"]
         return inputs
 
-    def _called(self, context: Context, opened: list[Any], out: Output | None, call: _Call) -> R:
+    def _called(self, context: Context, opened: list[Any], out: Output | None, call: Call) -> R:
         given = [*opened, *filter(None, (out, call.options))]
         try:
             report: R = self.function(context, *given)
@@ -383,7 +390,7 @@ class Job(Generic[R]):
         return report
 
     @contextmanager
-    def _unchanged(self, before: dict[str, Any], opened: list[Any], call: _Call) -> Iterator[None]:
+    def _unchanged(self, before: dict[str, Any], opened: list[Any], call: Call) -> Iterator[None]:
         """Raise InputError if an input changes meanwhile, even if the block fails because of it."""
         failed = None
         try:
@@ -400,7 +407,7 @@ class Job(Generic[R]):
         if failed is not None:
             raise failed
 
-    def _run(self, context: Context, given: list[Any], call: _Call) -> R:
+    def _run(self, context: Context, given: list[Any], call: Call) -> R:
         from penstock.workers.ahead import compile_ahead
 
         begun = time.monotonic()
@@ -420,7 +427,7 @@ class Job(Generic[R]):
                 out.finish(report=report.to_record())
         return report
 
-    def _plan(self, context: Context, given: list[Any], call: _Call) -> Plan:
+    def _plan(self, context: Context, given: list[Any], call: Call) -> Plan:
         opened, out = self._open(context, given, call)
         if out is not None and call.asks("resume") and out.finished is not None:
             made = Plan("nothing: it is finished", (), Need(0))
@@ -447,8 +454,8 @@ class Job(Generic[R]):
                 given = (*(given or [()]), named.get(self._given[-1]))
             if None in given:
                 raise UsageError(f"penstock {self.name} needs {self._given[-1].upper()}")
-            made = None if self._run_options is None else self._run_options()
-            call = _Call(
+            made = None if self.run_options is None else self.run_options()
+            call = Call(
                 named.get("options") or (self.options and self.options()), named.get("how") or made
             )
             planned = bool(named.get("plan"))
@@ -464,8 +471,8 @@ class Job(Generic[R]):
                 for one in fields(self.options)
             )
             found["options"] = self.options, empty if required else self.options()
-        if self._run_options is not None:
-            found["how"] = self._run_options, self._run_options()
+        if self.run_options is not None:
+            found["how"] = self.run_options, self.run_options()
         if self.clustered:
             found["cluster"] = ClusterSpec, ClusterSpec()
         if self.plans:
@@ -486,9 +493,10 @@ class Job(Generic[R]):
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__doc__ = self.function.__doc__
+        command.job = self  # type: ignore[attr-defined]
         return command
 
-    def show(self, context: Context, given: list[Any], call: _Call, display: Display) -> None:
+    def show(self, context: Context, given: list[Any], call: Call, display: Display) -> None:
         """Run the job for the command line, and show its report or its plan."""
         if context.plans:
             plan = self._plan(context, given, call)

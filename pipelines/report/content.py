@@ -1,4 +1,4 @@
-"""What a page shows: sections of tables, some of which are also drawn, and sentences.
+"""What a page shows: sections of sentences and of tables, which may also be drawn.
 
 Nothing here knows HTML or Bokeh. A chart draws the numbers of its table, which readers who cannot
 see it have instead.
@@ -20,9 +20,9 @@ _NARROW = 36  # characters that fit beside each other on a phone
 class Cell:
     """A cell of a table that is more than a text or a number.
 
-    href  where it links to
+    href  its link
     good  whether it is good news, which colours it
-    bar   where a bar begins and how long it is, in percent
+    bar   the begin and length of a bar, in percent
     """
 
     text: str

@@ -121,8 +121,13 @@ def _figure(table: Table, chart: Chart, **more: Any) -> figure:
     from bokeh.plotting import figure
 
     # No tools: a finger that scrolls the page shall not move a picture.
-    return figure(height=height(table), tools="", x_axis_label=_plain(chart.x) or None,
-                  y_axis_label=_plain(chart.y) or None, **more)  # fmt: skip
+    return figure(
+        height=height(table),
+        tools="",
+        x_axis_label=_plain(chart.x) or None,
+        y_axis_label=_plain(chart.y) or None,
+        **more,
+    )
 
 
 def _hover(made: figure, renderers: list[Any], **tooltips: str) -> None:
@@ -147,12 +152,15 @@ def _lines(table: Table, chart: Chart) -> figure:
         points = [one for one in zip(at, values, labels, strict=True) if None not in one]
         x, y, where = map(list, zip(*points, strict=True)) if points else ([], [], [])
         step = max(len(points) // _MARKED, 1)
-        bare = step > 1 and len(columns) == 1  # there is nothing to tell it from
+        bare = step > 1 and len(columns) == 1  # no other line is near
         marked = [float(not bare and k % step == 0) for k in range(len(points))]
         source = {"x": x, "y": y, "at": where, "name": [name] * len(points), "marked": marked}
         made.line(x, y, color=_colour(i), width=2)
-        renderers.append(made.scatter("x", "y", source=source, size=7, color=_colour(i),
-                                      alpha="marked", marker=_marker(i)))  # fmt: skip
+        renderers.append(
+            made.scatter(
+                "x", "y", source=source, size=7, color=_colour(i), alpha="marked", marker=_marker(i)
+            )
+        )
     if chart.level is not None:
         made.line([at[0], at[-1]], [chart.level] * 2, color="#767677", line_dash=[4, 4])
     if chart.zero:
@@ -170,10 +178,25 @@ def _bars(table: Table, chart: Chart) -> figure:
     for i, (name, values) in enumerate(_columns(table, chart)):
         lengths = [value or 0.0 for value in values]
         right = [a + b for a, b in zip(left, lengths, strict=True)]
-        source = {"y": rows, "left": left, "right": right, "value": lengths, "what": names,
-                  "kind": [name] * len(rows)}  # fmt: skip
-        renderers.append(made.hbar("y", left="left", right="right", height=0.7, source=source,
-                                   fill_color=_colour(i), line_color="white"))  # fmt: skip
+        source = {
+            "y": rows,
+            "left": left,
+            "right": right,
+            "value": lengths,
+            "what": names,
+            "kind": [name] * len(rows),
+        }
+        renderers.append(
+            made.hbar(
+                "y",
+                left="left",
+                right="right",
+                height=0.7,
+                source=source,
+                fill_color=_colour(i),
+                line_color="white",
+            )
+        )
         left = right
     made.yaxis.ticker = rows
     made.yaxis.major_label_overrides = {i: _plain(name, 18) or " " for i, name in enumerate(names)}
@@ -186,11 +209,17 @@ def _points(table: Table, chart: Chart) -> figure:
     made, renderers = _figure(table, chart, match_aspect=True), []
     for i, group in reversed([*enumerate(_groups(chart))]):  # the first on top
         inside = [one for one in chart.points if one[0] == group]
-        source = {"x": [one[1] for one in inside], "y": [one[2] for one in inside],
-                  "what": [_plain(one[3], 130) for one in inside]}  # fmt: skip
+        source = {
+            "x": [one[1] for one in inside],
+            "y": [one[2] for one in inside],
+            "what": [_plain(one[3], 130) for one in inside],
+        }
         size = 5 if len(chart.points) > 500 else 7
-        renderers.append(made.scatter("x", "y", source=source, marker=_marker(i), size=size,
-                                      color=_colour(i), alpha=0.75))  # fmt: skip
+        renderers.append(
+            made.scatter(
+                "x", "y", source=source, marker=_marker(i), size=size, color=_colour(i), alpha=0.75
+            )
+        )
     _hover(made, renderers, id="@what")
     return made
 

@@ -128,8 +128,10 @@ def _picture(
     large = [group for group, _ in Counter(groups).most_common(_GROUPS if few else _GROUPS - 1)]
     order = {group: i for i, group in enumerate(sorted(large, key=_natural))}
     named = [group if group in order else "all others" for group in groups]
-    labels = [str(one)[:_LABEL] + (f" ({group[:_LABEL]})" if by else "")
-              for one, group in zip(ids.to_pylist(), groups, strict=True)]  # fmt: skip
+    labels = [
+        str(one)[:_LABEL] + (f" ({group[:_LABEL]})" if by else "")
+        for one, group in zip(ids.to_pylist(), groups, strict=True)
+    ]
     every = sorted(
         (order.get(group, len(order)), group, float(x), float(y), label)
         for group, (x, y), label, kept in zip(named, points, labels, good, strict=True)
@@ -148,8 +150,9 @@ def _picture(
         f"{one} and {two} of the variance" + (f"; coloured by {by}." if by else ".")
     )
     heads = (by.capitalize() or "Group", "Points", "Middle", "Standard deviation")
-    chart = Chart("points", f"component 1 ({one})", f"component 2 ({two})",
-                  points=[one[1:] for one in every])  # fmt: skip
+    chart = Chart(
+        "points", f"component 1 ({one})", f"component 2 ({two})", points=[one[1:] for one in every]
+    )
     return Table(f"{name}: vectors", heads, rows, text, chart)
 
 

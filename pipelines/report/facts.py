@@ -1,14 +1,12 @@
-"""What the records of runs say: this run, those of the same flow before it, what readers have.
+"""What the records of runs hold: this run, those of the same flow before it, what readers have.
 
-A record may be older or damaged: what cannot be used of it is left out of the page.
+What is not recorded of a run is left out of its page.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +16,7 @@ from urllib.parse import quote
 from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import read_targets
 from penstock.pipelines.flow.document.destinations import destination_of
+from penstock.pipelines.flow.gates import parse_gate
 from penstock.pipelines.flow.notify import last_read
 from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.records import (
@@ -46,7 +45,7 @@ _REMEDIES: dict[str, str] = {
 class Facts:
     """A run among the runs of its flow.
 
-    logs  where the page finds its logs
+    logs  the path of its logs from the page
     """
 
     run: RunRecord
@@ -74,12 +73,6 @@ def _order(run: RunRecord) -> tuple[str, float, str]:
     return run.date, began(run), run.name
 
 
-def gates_of(stage: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the gates of a stage, as its record has them."""
-    found = stage.get("gates")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
 # Sections of the page, in their order
 
 
@@ -89,7 +82,7 @@ def failures(facts: Facts) -> Iterator[Table | str]:
     error = facts.run.body.get("error")
     whole = {"the run": {"error": error}} if error else {}
     for name, stage in {**whole, **facts.run.stages}.items():
-        state = stage.get("state")
+        state = stage.get("state")  # None: of the run
         if state in (*ENDED_WELL, State.RUNNING, State.NOT_CHOSEN):
             continue
         if state == State.NOT_RUN:
@@ -100,10 +93,12 @@ def failures(facts: Facts) -> Iterator[Table | str]:
         if state == State.KILLED:
             what = "it ran when the process of the flow was killed"
         rows = [
-            ("What", what), ("Expected", error.get("expected")), ("Got", error.get("got")),
+            ("What", what),
+            ("Expected", error.get("expected")),
+            ("Got", error.get("got")),
             ("Remedy", error.get("remedy") or _REMEDIES.get(str(state))),
             ("Log", _log(facts, name) if state else None),
-        ]  # fmt: skip
+        ]
         yield Table(name, ("", ""), [row for row in rows if row[1]])
     for why, names in waited.items():
         yield f"Not run: {', '.join(names)}{', as ' * bool(why)}{why}."
@@ -115,9 +110,9 @@ def _log(facts: Facts, stage: str) -> Cell | None:
 
 
 def readers(facts: Facts) -> Iterator[Table | str]:
-    """Return what readers have: which publication each place shows, of which date, since when."""
+    """Return what readers have: the publication that each place shows, its date, since when."""
     rows: list[tuple[Any, ...]] = []
-    zone = _zone(facts.run)
+    zone = dt.datetime.fromisoformat(facts.run.body["began"]).tzinfo
     for stage, target in _targets(facts):
         place, where = Place(destination_of(target, _home(facts.run))), masked(target)
         try:
@@ -145,14 +140,13 @@ def _targets(facts: Facts) -> list[tuple[str, str]]:
     def of(run: RunRecord) -> list[tuple[str, str]]:
         file, date = run.folder / "flow.yaml", dt.date.fromisoformat(run.date)
         # Those of the environment are hidden in records, and are taken from there again.
-        known = (run.body.get("variables") or {}).items()
-        given = {name: value for name, value in known if "{{env." not in str(value)}
+        given = {name: one for name, one in run.variables.items() if "{{env." not in one}
         return read_targets(file, _home(run), given, date)
 
     try:
         return of(facts.run)
     except Exception:  # a run is also refused because its file is wrong, in any way
-        before = last_read(_home(facts.run) / Path(str(facts.run.body.get("file"))).name)
+        before = last_read(_home(facts.run) / Path(facts.run.body["file"]).name)
         if before is None:
             raise
         return of(before)
@@ -162,28 +156,24 @@ def _home(run: RunRecord) -> Path:
     return run.folder.absolute().parent.parent  # runs/ is beside the flow's file
 
 
-def _zone(run: RunRecord) -> dt.tzinfo | None:
-    with suppress(ValueError):
-        return dt.datetime.fromisoformat(str(run.body.get("began"))).tzinfo
-    return None
-
-
 def gates(facts: Facts) -> Iterator[Table | str]:
     """Return every gate with its threshold, and its metric over the last runs."""
     rows: list[tuple[Any, ...]] = []
     trends: dict[tuple[str, str], list[dict[str, Any]]] = {}
     runs = [*facts.older[1 - _TREND :], facts.run]
     for name, stage in facts.run.stages.items():
-        for gate in gates_of(stage):
-            metric, met = str(gate.get("metric")), gate.get("met") is True
+        for gate in stage.get("gates", []):
+            metric, met = gate["metric"], gate["met"]
             accepted = not met and "accepted" in stage
             values = [gate_value(run, name, metric) for run in runs]
             line = " → ".join("none" if one is None else shown(one) for one in values)
-            note = "; ".join(filter(None, [
-                gate.get("note"), f"accepted: {stage['accepted']}" if accepted else "",
-            ]))  # fmt: skip
+            note = "; ".join(
+                filter(
+                    None, [gate.get("note"), f"accepted: {stage['accepted']}" if accepted else ""]
+                )
+            )
             result = Cell("met" if met else "accepted" if accepted else "not met", good=met)
-            rows.append((name, result, metric, gate.get("expected"), gate.get("value"), line, note))
+            rows.append((name, result, metric, gate["expected"], gate["value"], line, note))
             trends.setdefault((name, metric), []).append(gate)
     if not rows:
         return
@@ -196,9 +186,9 @@ def gates(facts: Facts) -> Iterator[Table | str]:
 
 def gate_value(run: RunRecord, stage: str, metric: str) -> float | None:
     """Return what the gate saw in that run, or else the metric of its full name."""
-    for gate in gates_of(run.stages.get(stage, {})):
-        if gate.get("metric") == metric:
-            return number(gate.get("value"))
+    for gate in run.stages.get(stage, {}).get("gates", []):
+        if gate["metric"] == metric:
+            return number(gate["value"])
     return number(run.metrics(stage).get(metric))
 
 
@@ -209,9 +199,9 @@ def trend(runs: list[RunRecord], of: tuple[str, str], gates: list[dict[str, Any]
     y = [value for _, value in rows if value is not None]
     if len(y) < 2:
         return None
-    expected = [str(one.get("expected")) for one in gates]
-    bounds = [re.fullmatch(r"(?:>=|<=|>|<|==)\s*([-+]?[\d.]+(?:e[-+]?\d+)?)", e) for e in expected]
-    level = next((float(one[1]) for one in bounds if one), None)
+    expected = [one["expected"] for one in gates]
+    parsed = [parse_gate(metric, text) for text in expected]
+    level = next((one.bounds[0] for one in parsed if one.kind == "compare"), None)
     near = 3 * (max(y) - min(y) or 0.1 * abs(max(y)))  # a far one would flatten the line
     if level is not None and not min(y) - near <= level <= max(y) + near:
         level = None
@@ -234,8 +224,8 @@ def changes(facts: Facts) -> Iterator[Table | str]:
         yield f"No {'metric differs from' if compared else 'stage has metrics here and in'} {was}."
         return
     yield f"Compared with {was}."
-    gated = {(name, str(gate.get("metric")))
-             for name, stage in facts.run.stages.items() for gate in gates_of(stage)}  # fmt: skip
+    stages = facts.run.stages.items()
+    gated = {(name, gate["metric"]) for name, one in stages for gate in one.get("gates", [])}
 
     def in_gate(stage: str, metric: str) -> bool:  # which may name the end of a metric's path
         return any(f".{metric}".endswith(f".{end}") for name, end in gated if name == stage)
@@ -251,10 +241,13 @@ def changes(facts: Facts) -> Iterator[Table | str]:
 
 
 def output(made: StageOutput) -> Iterator[Table]:
-    """Return what an output's manifest and report say in one number or word each."""
+    """Return the numbers and words in an output's manifest and report."""
     every = {**made.manifest, **made.report}
-    rows = [(name.replace("_", " "), one) for name, one in every.items()
-            if isinstance(one, str | int | float)]  # fmt: skip
+    rows = [
+        (name.replace("_", " "), one)
+        for name, one in every.items()
+        if isinstance(one, str | int | float)
+    ]
     if rows:
         yield Table(f"{made.name}: manifest and report", ("Name", "Value"), rows)
 
@@ -294,7 +287,7 @@ def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, A
     bodies = [{**run.body, "date": run.date} for run in both]
     compare("", "", *(own(body, "date", "state", "seconds") for body in bodies))
     for kind in ("variables", "versions"):
-        compare("", kind[:-1], *(run.body.get(kind) or {} for run in both))
+        compare("", kind[:-1], *(run.body.get(kind, {}) for run in both))
     for stage in {**one.stages, **other.stages}:
         compare(stage, "", *(own(run.stages.get(stage, {}), "state", "seconds") for run in both))
         then, now = (run.metrics(stage) for run in both)
@@ -319,13 +312,19 @@ def stages(facts: Facts) -> Iterator[Table | str]:
         if begin is not None and took is not None:
             start = begin - first
             bar = Cell("", bar=(100 * start / whole, max(100 * took / whole, 0.3)))
-        well = stage.get("state") in (*ENDED_WELL, State.NOT_CHOSEN)
+        well = stage["state"] in (*ENDED_WELL, State.NOT_CHOSEN)
         log = _log(facts, name)
-        rows.append((
-            Cell(name, log.href if log else ""),
-            Cell(shown_state(str(stage.get("state"))), good=None if well else False),
-            seconds(start), seconds(took), bar, stage.get("job"), stage.get("why"),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(name, log.href if log else ""),
+                Cell(shown_state(stage["state"]), good=None if well else False),
+                seconds(start),
+                seconds(took),
+                bar,
+                stage.get("job"),
+                stage.get("why"),
+            )
+        )
     heads = ("Stage", "State", "Began (s)", "Took (s)", "Timeline", "Job", "Why")
     if rows:
         yield Table("When each stage ran; its name leads to its log", heads, rows, open=True)
@@ -334,10 +333,9 @@ def stages(facts: Facts) -> Iterator[Table | str]:
 
 
 def origin(facts: Facts) -> Iterator[Table | str]:
-    """Return where the run was made, and of what."""
+    """Return the host of the run, its file, variables and versions."""
     body = facts.run.body
     rows = [("host", body.get("host")), ("file", body.get("file"))]
     for kind in ("variables", "versions"):
-        found = body.get(kind)
-        rows += [*found.items()] if isinstance(found, dict) else []
+        rows += body.get(kind, {}).items()
     yield Table("Host, file, variables and versions", ("What", "Which"), rows)

@@ -10,20 +10,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
+from penstock.documents import read_record
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State
+from penstock.pipelines.flow.state import record_of
 from penstock.run_output import RunState
 
 # Manifests by name, in the order in which a folder is searched for them.
 _MANIFESTS = (
-    "run.json", "vectors.json", "graph.json", "partition.json", "centrality.json",
-    "_walks.json", "_predictions.json", "_neighbours.json",
-)  # fmt: skip
+    "run.json",
+    "vectors.json",
+    "graph.json",
+    "partition.json",
+    "centrality.json",
+    "_walks.json",
+    "_predictions.json",
+    "_neighbours.json",
+)
 # Of a training run that no flow made.
 _STATES: dict[str, str] = {
-    RunState.TRAINING: State.RUNNING, RunState.DONE: State.PASSED, RunState.DIVERGED: State.FAILED,
-}  # fmt: skip
+    RunState.TRAINING: State.RUNNING,
+    RunState.DONE: State.PASSED,
+    RunState.DIVERGED: State.FAILED,
+}
 
 
 @dataclass(frozen=True)
@@ -55,35 +64,28 @@ def stage_outputs(run: RunRecord) -> list[StageOutput]:
     """
     found: list[StageOutput] = []
     for name, stage in run.stages.items():
-        at = _there(run, name, stage)
-        if at in [one.at for one in found]:
+        at = Path(stage["out"]) if "out" in stage else None  # None: of a stage that was not run
+        replaced = not run.body.get("single") and not record_of(run, name)
+        if at is None or replaced or not at.is_dir() or at in [one.at for one in found]:
             at = None
-        report = stage.get("report")
         found.append(
             StageOutput(
-                name, str(stage.get("job")), str(stage.get("state")), stage.get("seconds"),
-                report if isinstance(report, dict) else {}, at,
+                name,
+                stage["job"],
+                stage["state"],
+                stage.get("seconds"),
+                stage.get("report") or {},
+                at,
                 {} if at is None else manifest_of(at),
             )
-        )  # fmt: skip
+        )
     return found
-
-
-def _there(run: RunRecord, name: str, stage: dict[str, Any]) -> Path | None:
-    """Return the path of a stage's output, if no later run has replaced it."""
-    if not stage.get("out"):
-        return None
-    path = Path(str(stage["out"]))
-    if run.body.get("single") and path.is_dir():
-        return path
-    known = _read(Path(str(run.body.get("folder"))) / ".flow" / f"{name}.json")
-    return path if path.is_dir() and known.get("key") == stage.get("key", "") else None
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
     """Return the content of an output's manifest; an empty dict if there is none."""
     for name in _MANIFESTS:
-        body = _read(folder / name)
+        body = read_record(folder / name)
         kind = str(body.get("format"))
         if kind.startswith("penstock-") and kind != "penstock-run":
             return body
@@ -112,15 +114,9 @@ def _stage(folder: Path, body: dict[str, Any], state: str) -> dict[str, Any]:
     report = dict(body.get("report") or {})
     report |= {"seconds": report.get("seconds"), **(report.pop("trained", None) or {})}
     return {
-        "job": str(body.get("format")).removeprefix("penstock-"), "out": str(folder),
-        "state": State.DONE if state == State.PASSED else state, "report": report,
+        "job": str(body.get("format")).removeprefix("penstock-"),
+        "out": str(folder),
+        "state": State.DONE if state == State.PASSED else state,
+        "report": report,
         "seconds": report["seconds"] if isinstance(report["seconds"], float) else None,
-    }  # fmt: skip
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        body = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return body if isinstance(body, dict) else {}
+    }

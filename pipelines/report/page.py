@@ -28,8 +28,7 @@ _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training ru
 def sections(run: Facts) -> list[Section]:
     """Return the sections of a run's page that have content."""
     outputs = stage_outputs(run.run)
-    exported = [str(one.manifest.get("run")) for one in outputs
-                if one.format == "penstock-vectors"]  # fmt: skip
+    exported = [str(one.manifest.get("run")) for one in outputs if one.format == "penstock-vectors"]
     pictured = [one for one in outputs if str(one.at) not in exported]  # once is enough
     of_flow = [] if run.run.body.get("single") else [run]
     made = [
@@ -65,20 +64,24 @@ def _section(title: str, build: Callable[[Any], Iterable[Table | str]], of: list
 def page(run: RunRecord, logs: str = "logs") -> str:
     """Return the whole page of a run.
 
-    logs  where it finds the run's logs
+    logs  the path of the run's logs from the page
     """
     body, known = run.body, Facts(run, logs)
-    verdict = _VERDICT.get(run.state) or run.state.capitalize() or "State unknown"
-    took = f" in {shown(body['seconds'])} s" if body.get("seconds") else ""
-    gates = [gate.get("met") is True for one in run.stages.values() for gate in facts.gates_of(one)]
-    begun = str(body.get("began"))[:16].replace("T", " ")
-    about = [f"Flow {body.get('flow')} of {run.date}", f"Begun {begun}",
-             f"Stages: {run.stages_text() or 'none'}"]  # fmt: skip
+    verdict = _VERDICT.get(run.state) or run.state.capitalize()
+    took = f" in {shown(run.seconds)} s" if run.seconds else ""
+    gates = [gate["met"] for one in run.stages.values() for gate in one.get("gates", [])]
+    if body.get("single"):
+        (stage,) = run.stages.values()
+        about = [f"The output of {stage['job']}, in {run.folder}"]
+    else:
+        begun = body["began"][:16].replace("T", " ")
+        about = [
+            f"Flow {body['flow']} of {run.date}",
+            f"Begun {begun}",
+            f"Stages: {run.stages_text() or 'none'}",
+        ]
     if gates:
         about.append(f"Gates: {sum(gates)} of {len(gates)} met")
-    if body.get("single"):
-        jobs = dict.fromkeys(str(one.get("job")) for one in run.stages.values())
-        about = [f"The output of {', '.join(jobs)}, in {run.folder}"]
     good = run.state == State.PASSED
     return document(f"{verdict}: {run.name}", sections(known), [f"{verdict}{took}", *about], good)
 
@@ -88,7 +91,7 @@ def document(
 ) -> str:
     """Return a page of some sections.
 
-    summary  lines below the title, the first of which is the verdict
+    summary  lines below the title; the first is the verdict
     """
     items: list[Any] = []
     places: dict[int, str] = {}
@@ -100,9 +103,15 @@ def document(
     scripts = [drawing.library(), drawing.SCRIPT] if items else []
     digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
     text = _template().render(
-        title=title, sections=found, summary=summary, good=good, scripts=scripts, items=items,
-        places=places, digests=digests,
-    )  # fmt: skip
+        title=title,
+        sections=found,
+        summary=summary,
+        good=good,
+        scripts=scripts,
+        items=items,
+        places=places,
+        digests=digests,
+    )
     return str(text.encode("utf-8", "replace").decode())
 
 
@@ -120,9 +129,12 @@ def _template() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=StrictUndefined,
-    )  # fmt: skip
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
     made.filters |= {"shown": shown, "place": id, "pieces": _SIGN.split}
     made.globals |= {"legend": drawing.legend, "height": drawing.height, "most": MOST_ROWS}
     made.tests |= {

@@ -24,7 +24,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State, all_runs
 from penstock.pipelines.report.command import NAME
 from penstock.pipelines.report.content import Cell, Section, Table, seconds
-from penstock.pipelines.report.facts import gates_of, trend
+from penstock.pipelines.report.facts import trend
 from penstock.pipelines.report.page import document, page
 from penstock.pipelines.signals import Terminated
 
@@ -33,10 +33,13 @@ _MOST_RUNS = 200
 _TREND = 30  # runs of a flow whose metrics are drawn
 _LOG_BYTES = 1 << 20  # the end of a log, if it is longer
 _HEADERS = {
-    "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
-}  # fmt: skip
+}
 
 
 class RunServer(ThreadingHTTPServer):
@@ -53,9 +56,10 @@ class RunServer(ThreadingHTTPServer):
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             raise UsageError(
-                f"cannot serve on port {port}", got=error.strerror,
+                f"cannot serve on port {port}",
+                got=error.strerror,
                 remedy="Give another --port, or --port 0 for any that is free",
-            ) from error  # fmt: skip
+            ) from error
 
     @property
     def address(self) -> str:
@@ -117,9 +121,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(document(status.phrase, [], [why], good=False), status)
 
     def _send(
-        self, content: str, status: HTTPStatus = HTTPStatus.OK, *,
-        kind: str = "text/html", policy: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        content: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        *,
+        kind: str = "text/html",
+        policy: str | None = None,
+    ) -> None:
         body = content.encode("utf-8", "replace")
         more = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
         if policy is not None:
@@ -155,11 +163,13 @@ def index(folder: Path) -> str:
         (
             Cell(run.name, f"/{quote(run.name, safe='')}/{NAME}"),
             Cell(run.state, good=None if run.state == State.RUNNING else run.state == State.PASSED),
-            run.date, str(run.body.get("began"))[:16].replace("T", " "), seconds(run.seconds),
+            run.date,
+            run.body["began"][:16].replace("T", " "),
+            seconds(run.seconds),
             run.stages_text(),
         )
         for run in runs[: -_MOST_RUNS - 1 : -1]
-    ]  # fmt: skip
+    ]
     some = f" (the last {_MOST_RUNS} of {len(runs):,})" if len(runs) > _MOST_RUNS else ""
     listed = Section("Runs", [Table(f"The newest first{some}", heads, rows, open=True)])
     return document(
@@ -170,15 +180,15 @@ def index(folder: Path) -> str:
 def _trends(runs: list[RunRecord]) -> list[Section]:
     """Return the metrics of the gates of every flow over the dates of its runs."""
     found = []
-    for flow in dict.fromkeys(str(run.body.get("flow")) for run in reversed(runs)):
-        own = [run for run in runs if run.body.get("flow") == flow]
+    for flow in dict.fromkeys(run.body["flow"] for run in reversed(runs)):
+        own = [run for run in runs if run.body["flow"] == flow]
         own = sorted(own, key=lambda run: run.date)[-_TREND:]
         gated: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for run in own:
             of_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
             for name, stage in run.stages.items():
-                for gate in gates_of(stage):
-                    of_run.setdefault((name, str(gate.get("metric"))), []).append(gate)
+                for gate in stage.get("gates", []):
+                    of_run.setdefault((name, gate["metric"]), []).append(gate)
             gated |= of_run
         tables = [made for key, gates in gated.items() if (made := trend(own, key, gates))]
         if tables:

@@ -14,35 +14,48 @@ from penstock.pipelines.report.outputs import StageOutput
 from penstock.pipelines.report.training import epoch_lines
 
 _KINDS = (
-    "start and end", "computing", "exposed communication", "exposed I/O", "steps of the job",
+    "start and end",
+    "computing",
+    "exposed communication",
+    "exposed I/O",
+    "steps of the job",
     "the rest of the job",
-)  # fmt: skip
+)
 _MOST_BARS = 40
 
 
 def times(outputs: list[StageOutput]) -> Iterator[Table]:
-    """Return where the time of the stages went."""
+    """Return how long the stages took, by kind."""
     ran = [one for one in outputs if one.state != "skipped" and one.seconds]
     splits = [(one, split_time(one)) for one in ran]
     if any(len(split) > 1 for _, split in splits):  # else the timeline shows everything
         kinds = [kind for kind in _KINDS if any(kind in split for _, split in splits)]
         yield _bars(
-            "Stages", ("Stage", "All", *kinds),
+            "Stages",
+            ("Stage", "All", *kinds),
             [(one.name, one.seconds, *map(split.get, kinds)) for one, split in splits],
             "Seconds of every stage that ran. Start and end: the process of the stage before and "
             "after the job measures itself. Exposed: what was waited for. Communication is that of "
-            "the first rank.", skip=1,
-        )  # fmt: skip
+            "the first rank.",
+            skip=1,
+        )
     if hidden := [row for one in ran for row in _overlaps(one)]:
         heads = ("What", "Exposed", "Hidden")
         yield _bars(
-            "Exposed and hidden", heads, hidden, "Seconds of communication (in an epoch, measured) "
+            "Exposed and hidden",
+            heads,
+            hidden,
+            "Seconds of communication (in an epoch, measured) "
             "and I/O (of the training): exposed is the waiting time, hidden is what ran while "
             "something was computed.",
-        )  # fmt: skip
+        )
     if steps := [(f"{one.name}: {step}", took) for one in ran for step, took in _steps(one)]:
-        yield _bars("Steps within jobs", ("Stage and step", "Seconds"), steps, "What the steps "
-                    "took that a job times itself, one after another or side by side.")  # fmt: skip
+        yield _bars(
+            "Steps within jobs",
+            ("Stage and step", "Seconds"),
+            steps,
+            "What the steps took that a job times itself, one after another or side by side.",
+        )
 
 
 def _bars(title: str, heads: Any, rows: list[Any], about: str, skip: int = 0) -> Table:
@@ -70,8 +83,10 @@ def _known(output: StageOutput) -> dict[str, float]:
     """Return the seconds that a job reports, by kind."""
     lines, report = epoch_lines(output), output.report
     if output.format == "penstock-gnn":
-        spent = {kind: sum(one["kinds"][kind] for one in lines if "kinds" in one)
-                 for kind in ("compute", "halo", "gradient")}  # fmt: skip
+        spent = {
+            kind: sum(one["kinds"][kind] for one in lines if "kinds" in one)
+            for kind in ("compute", "halo", "gradient")
+        }
         waited = spent["halo"] + spent["gradient"]
         return {"computing": spent["compute"], "exposed communication": waited}
     if output.format == "penstock-embed":

@@ -54,12 +54,19 @@ def training(output: StageOutput) -> Iterator[Table]:
     curves = [
         ("loss", f"Lower is better; {plural(len(lines), 'epoch')}.", "loss", loss),
         (score if gnn else f"{score} of validation edges", "Higher is better.", score, scores),
-        ("throughput", "Higher is better; the first epoch also compiles and starts.", unit,
-         {unit: speeds}),
-    ]  # fmt: skip
+        (
+            "throughput",
+            "Higher is better; the first epoch also compiles and starts.",
+            unit,
+            {unit: speeds},
+        ),
+    ]
     if len(lines) == 1:
-        rows = [(f"{title} {name}" if name in _SPLITS else name, values[0])
-                for title, *_, columns in curves for name, values in columns.items()]  # fmt: skip
+        rows = [
+            (f"{title} {name}" if name in _SPLITS else name, values[0])
+            for title, *_, columns in curves
+            for name, values in columns.items()
+        ]
         rows = [row for row in rows if row[1] is not None]
         yield Table(f"{output.name}: its only epoch so far", ("What", "Value"), rows)
         return

@@ -126,18 +126,33 @@ def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
 
 
 def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": name, "flow": None, "cron": None, "timezone": None,
-                            "next": None, "last": None, "problem": None}  # fmt: skip
+    body: dict[str, Any] = {
+        "name": name,
+        "flow": None,
+        "cron": None,
+        "timezone": None,
+        "next": None,
+        "last": None,
+        "problem": None,
+    }
     if isinstance(entry, PenstockError):
         return body | {"problem": str(entry)}
     following = entry.following(dt.datetime.now(dt.UTC))
-    body |= {"flow": str(entry.flow), "cron": entry.cron.text, "timezone": entry.zone,
-             "next": following.isoformat() if following else None,
-             "problem": entry.problem}  # fmt: skip
+    body |= {
+        "flow": str(entry.flow),
+        "cron": entry.cron.text,
+        "timezone": entry.zone,
+        "next": following.isoformat() if following else None,
+        "problem": entry.problem,
+    }
     if runs := entry.runs():
         last = runs[-1]
-        body["last"] = {"run": last.name, "date": last.date, "state": last.state,
-                        "attempt": last.body.get("attempt")}  # fmt: skip
+        body["last"] = {
+            "run": last.name,
+            "date": last.date,
+            "state": last.state,
+            "attempt": last.body.get("attempt"),
+        }
     return body
 
 

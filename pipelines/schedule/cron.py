@@ -60,9 +60,11 @@ class Cron:
         # Every hour or every few minutes continues through the repeated hour, as with cron.
         often = self.any[0] or self.any[1]
         common = {
-            "minute": listed(0), "hour": listed(1), "month": listed(3),
+            "minute": listed(0),
+            "hour": listed(1),
+            "month": listed(3),
             "timezone": zone_of(zone) if often else dt.UTC,
-        }  # fmt: skip
+        }
         found: Any
         if self.either_day:
             found = OrTrigger(
@@ -78,7 +80,7 @@ class Cron:
         return " ".join(map(self._listed, range(5)))
 
     def calendar(self, zone: str | None) -> tuple[str, ...]:
-        """Return it as lines of systemd's ``OnCalendar=``, any of which may match."""
+        """Return it as lines of systemd's ``OnCalendar=``; one must match."""
 
         def listed(position: int) -> str:
             if self._whole(position):
@@ -150,8 +152,9 @@ def _field(word: str, position: int, text: str) -> tuple[int, ...]:
         if not low <= begin <= end or stride < 1:
             raise UsageError(
                 f"the {name} of the cron expression {text!r} is wrong",
-                expected=f"numbers from {low} to {high}, such as 5, 1-5, */15 or 1,3", got=part,
-            )  # fmt: skip
+                expected=f"numbers from {low} to {high}, such as 5, 1-5, */15 or 1,3",
+                got=part,
+            )
         found |= {one % 7 if position == 4 else one for one in range(begin, end + 1, stride)}
     return tuple(sorted(found))
 

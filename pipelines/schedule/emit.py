@@ -33,7 +33,7 @@ def systemd(entry: Entry) -> str:
         f"[Unit]\nDescription=penstock run {entry.flow.name}, {entry.cron.text}\n\n"
         f"[Timer]\n{calendars}# A run that was missed while the machine was off starts at once.\n"
         "Persistent=true\n\n[Install]\nWantedBy=timers.target\n\n"
-        "# loginctl enable-linger: units of a user also run while nobody is logged in\n"
+        "# loginctl enable-linger: units of a user also run without a login\n"
         f"# systemctl --user daemon-reload && systemctl --user enable --now "
         f"penstock-{entry.name}.timer\n"
     )

@@ -41,7 +41,7 @@ class Entry:
 
     series    of its runs
     problem   why the flow's file cannot be read now; all else is as it last was
-    reported  the last day of which it was said that it is late
+    reported  the last day that was reported as late
     """
 
     name: str
@@ -93,8 +93,11 @@ class Entry:
 
     def runs(self) -> list[RunRecord]:
         """Return the runs of this schedule, the oldest first."""
-        return [run for run in all_runs(self.flow.parent / FOLDER)
-                if run.body.get("scheduled") == self.name]  # fmt: skip
+        return [
+            run
+            for run in all_runs(self.flow.parent / FOLDER)
+            if run.body.get("scheduled") == self.name
+        ]
 
     def due(self, now: dt.datetime) -> list[dt.date]:
         """Return the days that are to be run: missed ones as themselves, the oldest first.
@@ -119,9 +122,13 @@ class Entry:
             # In a zone, a second after the second of two equal times is after the first.
             moment = self.following(moment.astimezone(dt.UTC) + _TICK)
         passed = {(run.date, began(run)) for run in self._passed()}
-        days = [day for day, fired in sorted(found.items())
-                if not any(date == day.isoformat() and start >= fired.timestamp()
-                           for date, start in passed)]  # fmt: skip
+        days = [
+            day
+            for day, fired in sorted(found.items())
+            if not any(
+                date == day.isoformat() and start >= fired.timestamp() for date, start in passed
+            )
+        ]
         most = CATCH_UP if self.options.catch_up is None else self.options.catch_up
         return days[-most:]
 
@@ -129,7 +136,7 @@ class Entry:
         """Return which of how many attempts the next run of a day that is due is."""
         last = self.last()
         if last is not None and last.date == day.isoformat():
-            number, count = attempt_of(last)
+            number, count = last.attempt
             if attempts_left(last):
                 return number + 1, count
             if last.state in (State.KILLED, State.INTERRUPTED):
@@ -141,7 +148,7 @@ class Entry:
         last = self.last()
         if last is None or last.date != day.isoformat() or not attempts_left(last):
             return 0.0
-        backoff = seconds_before_retry(attempt_of(last)[0] - 1, self.backoff)
+        backoff = seconds_before_retry(last.attempt[0] - 1, self.backoff)
         return min(max(began(last) + (last.seconds or 0.0) + backoff - time.time(), 0.0), backoff)
 
     def last(self) -> RunRecord | None:
@@ -174,30 +181,31 @@ class Entry:
         """Return the runs that count as this schedule's and have passed, whoever started them."""
         given = self.settings.items()
         return [
-            run for run in all_runs(self.flow.parent / FOLDER, self.series[0])
-            if run.state == State.PASSED and run.whole and run.series == self.series
+            run
+            for run in all_runs(self.flow.parent / FOLDER, self.series[0])
+            if run.state == State.PASSED
+            and run.whole
+            and run.series == self.series
             and all(run.variables.get(name, value) == value for name, value in given)
-        ]  # fmt: skip
+        ]
 
 
 def attempts_left(run: RunRecord) -> int:
     """Return how often a scheduled run that failed is to be tried again."""
     if run.state != State.FAILED or run.body.get("final"):
         return 0
-    number, count = attempt_of(run)
+    number, count = run.attempt
     return max(count - number, 0)
 
 
-def attempt_of(run: RunRecord) -> tuple[int, int]:
-    """Return which of how many attempts a run was."""
-    number, _, count = str(run.body.get("attempt") or "1/1").partition("/")
-    return int(number), int(count)
-
-
 def entry_of(
-    flow: Path, own: ScheduleTimes, given: ScheduleOptions, name: str,
-    series: tuple[str, str | None], added: dt.datetime,
-) -> Entry:  # fmt: skip
+    flow: Path,
+    own: ScheduleTimes,
+    given: ScheduleOptions,
+    name: str,
+    series: tuple[str, str | None],
+    added: dt.datetime,
+) -> Entry:
     """Return a schedule; ``own`` are the flow's options."""
     options = replace(ScheduleOptions(**asdict(own)), **given_options(given))
     if options.cron is None:
@@ -206,8 +214,9 @@ def entry_of(
             expected='--cron "30 4 * * *", or in the flow schedule: {cron: "30 4 * * *"}',
         )
     if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:  # it is part of names of files and units
-        raise UsageError("option --name has a bad value", expected="letters, digits, -, _ and .",
-                         got=repr(name))  # fmt: skip
+        raise UsageError(
+            "option --name has a bad value", expected="letters, digits, -, _ and .", got=repr(name)
+        )
     return Entry(name, flow, given, options, series, added)
 
 
@@ -237,8 +246,13 @@ class Schedules:
         """Keep a schedule."""
         own_directory(self.folder)
         read = {"options": given_options(entry.options), "series": entry.series}
-        body = {"flow": str(entry.flow), "options": given_options(entry.given), "read": read,
-                "added": entry.added.isoformat(), "reported": entry.reported}  # fmt: skip
+        body = {
+            "flow": str(entry.flow),
+            "options": given_options(entry.given),
+            "read": read,
+            "added": entry.added.isoformat(),
+            "reported": entry.reported,
+        }
         save_json(self.path(entry.name), body)
 
     def load(self, name: str) -> Entry:
@@ -248,8 +262,9 @@ class Schedules:
             flow, added = Path(body["flow"]), dt.datetime.fromisoformat(body["added"])
             given, last = _options(body["options"]), _options(body["read"]["options"])
             flow_name, folder = body["read"]["series"]
-            entry = Entry(name, flow, given, last, (flow_name, folder), added, None,
-                          body["reported"])  # fmt: skip
+            entry = Entry(
+                name, flow, given, last, (flow_name, folder), added, None, body["reported"]
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise PenstockError(
                 f"{self.path(name)} cannot be read",

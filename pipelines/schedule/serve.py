@@ -106,9 +106,13 @@ class _Server:
             _say(f"{name}: the schedule stays as it is: {entry.problem}")
         # At once, for what was missed; then by its trigger.
         self._scheduler.add_job(
-            self._run_due, entry.cron.trigger(entry.zone), (name,), id=name,
-            replace_existing=True, next_run_time=now,
-        )  # fmt: skip
+            self._run_due,
+            entry.cron.trigger(entry.zone),
+            (name,),
+            id=name,
+            replace_existing=True,
+            next_run_time=now,
+        )
         _say(f"{name}: {entry.cron.text} {entry.zone or ''}, next {entry.following(now)}")
 
     def _watch(self, entry: Entry, now: dt.datetime) -> None:
@@ -121,7 +125,10 @@ class _Server:
         if day is not None and entry.reported != day.isoformat():
             self.schedules.save(replace(entry, reported=day.isoformat()))
             _say(f"{entry.name}: {day} has not passed by {entry.options.late_after}")
-            notify_late(entry.flow, entry.series[0], day, entry.settings)
+            # Not here: a hook may hang.
+            self._scheduler.add_job(
+                notify_late, args=(entry.flow, entry.series[0], day, entry.settings)
+            )
 
     def _run_due(self, name: str) -> None:
         """Run the days that are due, one after the other; APScheduler calls this."""
@@ -152,9 +159,11 @@ class _Server:
                 return
             _say(f"{entry.name}: penstock {' '.join(words)}")
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "penstock", *words], cwd=entry.flow.parent,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-P", "-m", "penstock", *words],
+                cwd=entry.flow.parent,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             self._running.add(process)
         code = process.wait()
         with self._lock:

@@ -129,3 +129,6 @@ def command(
     from penstock.pipelines.similar.some import neighbours_of
 
     output.show(neighbours_of(vectors, ids, options))
+
+
+command.job = similar_all  # type: ignore[attr-defined] # of a stage

@@ -36,12 +36,13 @@ from penstock.documents import parse_yaml
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
-from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
+from penstock.pipelines.flow.document.commands import job_name, job_of
 from penstock.pipelines.flow.document.destinations import check_destinations, destination_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
+from penstock.pipelines.job.declare import Call, Job
 from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.options import ScheduleTimes
 from penstock.secrets import hide
@@ -65,14 +66,14 @@ class Input:
 class StageSpec:
     """One stage, checked.
 
-    command   what it runs; None: the function ``python``, as module:function
-    options   as in the file; arguments: the keyword arguments of the command's function
+    job       what it runs; None: the function ``python``, as module:function
+    options   as in the file
     after     stages that must have run before, whose outputs it does not read
     uses      stages whose outputs its options name, as {{stage.NAME}}
     """
 
     name: str
-    command: StageCommand | None
+    job: Job[Any] | None
     python: str | None
     inputs: tuple[Input, ...]
     options: dict[str, Any]
@@ -93,7 +94,7 @@ class StageSpec:
     @property
     def title(self) -> str:
         """What it runs, in a word or two."""
-        return f"python {self.python}" if self.command is None else self.command.name
+        return f"python {self.python}" if self.job is None else self.job.name
 
     @property
     def previous(self) -> bool:
@@ -102,8 +103,13 @@ class StageSpec:
 
     @property
     def in_place(self) -> bool:
-        """Whether its output lies in its input."""
-        return self.command is not None and self.command.in_place
+        """Whether its output lies in its input: the parts of a graph."""
+        return self.job is not None and self.job.into is not None
+
+    @property
+    def own(self) -> bool:
+        """Whether it has an output of its own: not in its input, and not only a report."""
+        return self.job is None or (self.job.writes is not None and not self.in_place)
 
     @property
     def gang(self) -> bool:
@@ -153,11 +159,9 @@ class Flow:
     def output(self, stage: str) -> Path:
         """Return the path of a stage's output."""
         found = self.stages[stage]
-        if found.command is not None and (found.command.in_place or not found.command.writes):
-            first = found.inputs[0] if found.inputs else None
-            if first is not None:
-                return Path(self.path_of(first))
-        return self.folder / stage
+        if found.own or not found.inputs:
+            return self.folder / stage
+        return Path(self.path_of(found.inputs[0]))
 
     def written(self, stage: str) -> Path | None:
         """Return what a stage replaces: its output, parts within its input, or nothing."""
@@ -166,7 +170,7 @@ class Flow:
             from penstock.partition.part import partition_path
 
             return partition_path(self.output(stage), found.options["k"])
-        return self.output(stage) if found.command is None or found.command.writes else None
+        return self.output(stage) if found.own else None
 
     def path_of(self, given: Input) -> str:
         """Return the path of an input, or its URL."""
@@ -234,17 +238,14 @@ def read_hook(
 ) -> tuple[str | None, float | None]:
     """Return a hook and its time-out, of a file that may be wrong in all else; None: no hook.
 
-    home  the folder of the flow, of which the file may be a copy
+    home  the folder of the flow; the file may be a copy
     """
-    try:
-        _, body = _parsed(path)
-        given = {name: body[name] for name in (key, "hook_timeout") if name in body}
-        keys = read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path)
-        value = getattr(keys, key)
-        names = _names_of(body, home / path.name, settings, date)
-        return (None if value is None else names.filled(value, key)), keys.hook_timeout
-    except (PenstockError, TypeError, AttributeError):
-        return None, None
+    with contextlib.suppress(PenstockError):
+        keys = _some_keys(path, key, "hook_timeout", "variables")
+        if (value := getattr(keys, key)) is not None:
+            names = _names_of(keys, home / path.name, settings, date)
+            return names.filled(value, key), keys.hook_timeout
+    return None, None
 
 
 def read_targets(
@@ -252,10 +253,10 @@ def read_targets(
 ) -> list[tuple[str, str]]:
     """Return stages and where they publish, of a file that may be wrong in all else.
 
-    home  the folder of the flow, of which the file may be a copy
+    home  the folder of the flow; the file may be a copy
     """
     _, body = _parsed(path)
-    names = _names_of(body, home / path.name, settings, date)
+    names = _names_of(_some_keys(path, "variables"), home / path.name, settings, date)
     listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
     return [
         (stage, names.filled(target, f"stage {stage}"))
@@ -264,37 +265,34 @@ def read_targets(
     ]
 
 
-def _names_of(body: Any, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
-    own = dict(body.get("variables") or {})
-    known = {name: value for name, value in settings.items() if name in own}
-    return _Variables(path, own, known, date)
-
-
 def read_name(path: Path) -> str | None:
     """Return the name of a flow whose file may be wrong in all else; None: it cannot be read."""
-    try:
-        _, body = _parsed(path)
-        given = {"name": body["name"]} if "name" in body else {}
-        return read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path).name or path.stem
-    except (PenstockError, TypeError):
-        return None
+    with contextlib.suppress(PenstockError):
+        return _some_keys(path, "name").name or path.stem
+    return None
 
 
 def read_schedule(
     path: Path, settings: Mapping[str, str]
 ) -> tuple[ScheduleTimes, tuple[str, str | None]]:
     """Return the schedule in a flow's file, and the series of its runs; little else is checked."""
-    _, body = _parsed(path)
-    given = body if isinstance(body, dict) else {}
-    known = ("name", "folder", "variables", "timezone", "schedule")
-    keys = read_keys(
-        FlowKeys, {"stages": {"any": {}}, **{key: given[key] for key in known if given.get(key)}},
-        path,
-    )  # fmt: skip
+    keys = _some_keys(path, "name", "folder", "variables", "timezone", "schedule")
     series = None
     with contextlib.suppress(PenstockError):  # the run reports it
         series = _series(path, keys, settings)
     return _schedule(keys), (keys.name or path.stem, series)
+
+
+def _some_keys(path: Path, *names: str) -> FlowKeys:
+    _, body = _parsed(path)
+    if isinstance(body, dict):
+        body = {"stages": {"any": {}}, **{name: body[name] for name in names if body.get(name)}}
+    return read_keys(FlowKeys, body, path)
+
+
+def _names_of(keys: FlowKeys, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
+    known = {name: value for name, value in settings.items() if name in keys.variables}
+    return _Variables(path, keys.variables, known, date)
 
 
 def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:
@@ -461,19 +459,21 @@ def _stage(
     uses = tuple(sorted(set(_named_stages(options))))
     for one in (*after, *uses):
         if one not in given:
-            raise UsageError(f"{where} names the stage {one!r}, which does not exist",
-                             expected=f"one of {', '.join(given)}")  # fmt: skip
+            raise UsageError(
+                f"{where} names the stage {one!r}, which does not exist",
+                expected=f"one of {', '.join(given)}",
+            )
     needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
     for one in needed:
         _stage(one, given, made, names, path, (*above, name))
-    command = None
+    job = None
     if keys.job is not None:
         first = next((one.stage for one in inputs if one.stage is not None), None)
         before = made[first].title if first is not None else None
-        command = _checked_command(keys.job, before, inputs, options, where)
+        job = _checked_job(keys.job, before, inputs, options, where)
     spec = StageSpec(
         name=name,
-        command=command,
+        job=job,
         python=keys.python,
         inputs=inputs,
         options=options,
@@ -489,15 +489,17 @@ def _stage(
         gpus=keys.gpus,
         timeout=keys.timeout,
     )
-    if spec.previous and (command is None or command.in_place or not command.writes):
+    if spec.previous and (job is None or not spec.own):
         raise UsageError(
             f"{where} has no own output that its job replaces: no {{{{previous}}}}",
-            remedy="A function finds its earlier output at its output path" if command is None
+            remedy="A function finds its earlier output at its output path"
+            if job is None
             else "Name the output of a stage, or a path",
-        )  # fmt: skip
-    if spec.publish and command is not None and not command.writes:
-        raise UsageError(f"{where} writes no output that could be published",
-                         remedy="Publish its input stage")  # fmt: skip
+        )
+    if spec.publish and not spec.own:
+        raise UsageError(
+            f"{where} writes no output that could be published", remedy="Publish its input stage"
+        )
     made[name] = spec
     return spec
 
@@ -514,27 +516,28 @@ def _check_previous(body: dict[str, Any], where: str) -> None:
             )
 
 
-def _checked_command(
-    job: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
-) -> StageCommand:
+def _checked_job(
+    named: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
+) -> Job[Any]:
     with given_in(where):
-        command = command_of(job_name(job, before))
+        job = job_of(job_name(named, before))
         for taken in ("resume", "overwrite"):
             if taken in options:
                 raise UsageError(f"option {taken} is the flow's", remedy="Leave it out")
-        _typed(options, command.arguments(without_stages(options)))
-        least, most = command.inputs
+        _typed(options, job.checked(without_stages(options)))
+        least, most = (0, 0) if job.reads is None else (1, None if job.reads.several else 1)
+        if job.reads is not None and job.reads.optional:
+            least = 0
         if len(inputs) < least or (most is not None and len(inputs) > most):
-            count = f"{least}" if least == most else f"{least} to {most if most else 'many'}"
-            raise UsageError(f"penstock {command.name} takes {count} input(s)",
-                             got=str(len(inputs)))  # fmt: skip
-    return command
+            count = f"{least}" if least == most else f"{least} or more"
+            raise UsageError(f"penstock {job.name} takes {count} input(s)", got=str(len(inputs)))
+    return job
 
 
-def _typed(options: dict[str, Any], arguments: dict[str, Any]) -> None:
+def _typed(options: dict[str, Any], call: Call) -> None:
     """Make numbers of options that variables give as texts."""
-    for made in arguments.values():
-        for name, value in vars(made).items() if hasattr(made, "__dict__") else ():
+    for made in (call.options, call.run):
+        for name, value in vars(made).items() if made else ():
             if isinstance(options.get(name), str) and isinstance(value, bool | int | float):
                 options[name] = value
 
@@ -550,8 +553,10 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
     if named := re.match(r"\{\{\s*stage\.([^{}]*?)\s*\}\}", value):
         value = named[1] + value[named.end() :]
         if value.partition("/")[0] not in stages:
-            raise UsageError(f"{where}: input names the stage {named[1]!r}, which does not exist",
-                             expected=f"one of {', '.join(stages)}")  # fmt: skip
+            raise UsageError(
+                f"{where}: input names the stage {named[1]!r}, which does not exist",
+                expected=f"one of {', '.join(stages)}",
+            )
     first, _, rest = value.partition("/")
     if first in stages:
         if first == name:
@@ -559,9 +564,10 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
         if ".." in rest.split("/"):  # what lies there would not be checked for changes
             raise UsageError(
                 f"{where}: input leaves the output of stage {first!r}",
-                expected="a path within it, without ..", got=value,
+                expected="a path within it, without ..",
+                got=value,
                 remedy="Name a file outside by its own path, such as ./people.parquet",
-            )  # fmt: skip
+            )
         return Input(first, rest)
     return Input(None, client_input(value))
 
@@ -572,8 +578,11 @@ def _named_stages(value: Any) -> list[str]:
         return [one[6:].partition("/")[0] for one in named if one.startswith("stage.")]
     if isinstance(value, list):
         return [name for one in value for name in _named_stages(one)]
-    return [name for one in value.values() for name in _named_stages(one)] if isinstance(
-        value, dict) else []  # fmt: skip
+    return (
+        [name for one in value.values() for name in _named_stages(one)]
+        if isinstance(value, dict)
+        else []
+    )
 
 
 def without_stages(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.flow.document import STAGE_KEYS
-from penstock.pipelines.flow.document.commands import _SHORT, StageCommand, command_of, job_names
+from penstock.pipelines.flow.document.commands import FOLLOWING, SHORT, job_names, job_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys
 from penstock.pipelines.schedule.options import ScheduleTimes
 
@@ -15,7 +15,7 @@ _VARIABLE = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 def flow_schema() -> dict[str, Any]:
     """Return the schema of a flow's file."""
-    short = [name for name, whole in _SHORT.items() if whole in job_names()]
+    short = [name for name, whole in SHORT.items() if whole in job_names()]
     rules = [
         {
             "if": {"properties": {"job": {"const": name}}, "required": ["job"]},
@@ -29,7 +29,7 @@ def flow_schema() -> dict[str, Any]:
         for name in (*job_names(), *short)
     ]
     flow, stage = _keys(FlowKeys), _keys(StageKeys)
-    known = [*job_names(), *short, "evaluate", "export", "predict"]
+    known = [*job_names(), *short, *FOLLOWING]
     stage["properties"]["job"] = {"enum": known, "description": "a command of penstock"}
     stage |= {"oneOf": [{"required": ["job"]}, {"required": ["python"]}], "allOf": rules}
     own = flow["properties"]
@@ -57,9 +57,8 @@ def _keys(kind: type) -> dict[str, Any]:
 
 
 def _job_properties(name: str) -> dict[str, Any]:
-    command: StageCommand = command_of(_SHORT.get(name, name))
-    found: dict[str, Any] = {}
-    for made in command.classes.values():
+    job, found = job_of(SHORT.get(name, name)), dict[str, Any]()
+    for made in filter(None, (job.options, job.run_options)):
         found |= _properties(made)
     return {key: value for key, value in found.items() if key not in ("resume", "overwrite")}
 

@@ -1,4 +1,4 @@
-"""A detached run outlives its shell, is seen in the list of runs, and ends if it is told to."""
+"""A detached run outlives its shell, is seen in the list of runs, and ends with SIGTERM."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ def detach(home: Path, *more: str) -> dict[str, Any]:
     words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; sleep 100', "sh", sys.executable, "-P", "-m", "penstock", *words],
-        cwd=home, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        cwd=home,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert shell.stdout is not None
     text = ""
     while not text.endswith("}\n"):

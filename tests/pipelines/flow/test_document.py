@@ -37,7 +37,9 @@ stages:
     assert flow.stages["score"].title == "gnn evaluate"
     assert flow.stages["model"].needs == ("graph", "walks")
     assert [one.path for one in flow.stages["graph"].inputs] == [
-        str(tmp_path / "a.csv"), str(tmp_path / "b/*.csv")]  # fmt: skip
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b/*.csv"),
+    ]
     assert flow.folder == tmp_path / "flow"
     assert flow.output("score") == flow.output("model") == tmp_path / "flow/model"
 
@@ -172,7 +174,7 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     assert state.keep_previous(stage) is None  # an interrupted stage has no output
     state.end(stage, made, {}, 1.0, {})
     assert state.made_of(stage, {}) == made
-    assert state.why(stage, made) is None  # its previous output is not an input
+    assert state.decide(stage, {}, force=False)[1] is None  # its previous output is not an input
 
     copy = state.keep_previous(stage)
     assert copy is not None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made import make_outputs
 
 from penstock.errors import OutputExists, UsageError
 from penstock.pipelines.cli import run as main
@@ -65,23 +67,28 @@ def test_an_output_that_the_flow_did_not_make_is_refused_before_anything_runs(
     assert value(theirs) == "theirs"
     assert main(["run", str(path), "-q", "--no-report", "--replace-outputs"]) == 0
     assert value(theirs) == "1"
-    assert main(["run", str(path), "-q", "--no-report", "--force"]) == 0  # it is the flow's own
 
 
-def test_two_flows_do_not_take_turns_at_an_output(home: Path) -> None:
+def test_two_flows_do_not_take_turns_at_an_output(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = flow(home, "one", "a: {make, value: 1}", folder="out")
     two = flow(home, "two", "a: {make, value: 2}", folder="out")
     same = flow(home, "same", "a: {make, value: 1}", folder="out")
-    run_flow(one)
+    make_outputs(one)
     with pytest.raises(OutputExists):
         run_flow(two)
     assert value(home / "out/a") == "1"
     assert run_flow(same).stages["a"]["state"] == "skipped"  # it only reads the existing output
-    run_flow(two, replace_outputs=True)
+    make_outputs(two)  # as with --replace-outputs
     with pytest.raises(OutputExists):
         run_flow(one)
     home = home.rename(home.with_name("moved"))
-    assert run_flow(home / "two.yaml", force=True).state == "passed"  # all of it was moved
+    capsys.readouterr()
+    for name, problem in (("one", True), ("two", False)):
+        assert main(["run", str(home / f"{name}.yaml"), "--force", "--plan", "--json"]) == 0
+        (planned,) = json.loads(capsys.readouterr().out)["stages"]
+        assert bool(planned["problem"]) == problem  # all of it was moved
 
 
 @pytest.mark.parametrize(

@@ -76,18 +76,6 @@ def test_files_of_patterns_in_options_and_of_urls_count_as_inputs(
         assert [one["runs"] for one in planned(path, capsys).values()] == [False] * 3
         (tmp_path / "p2.csv").write_text("id\n3\n")
         (tmp_path / "e.csv").write_text("a,b\n2,1\n")  # of the same size
-        os.utime(tmp_path / "e.csv", (0, 0))  # servers tell seconds
+        os.utime(tmp_path / "e.csv", (0, 0))  # servers send seconds
         assert [one["runs"] for one in planned(path, capsys).values()] == [True] * 3
         server.shutdown()
-
-
-def test_outputs_of_another_version_are_made_anew(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def make(out): out.mkdir(exist_ok=True)")
-    path = write(tmp_path, 'stages: {a: {python: "mine:make"}}')
-    assert run_flow(path).stages["a"]["state"] == "done"
-    assert run_flow(path).stages["a"]["state"] == "skipped"
-    record = tmp_path / "flow/.flow/a.json"  # as an earlier version had made it
-    body = json.loads(record.read_text())
-    record.write_text(json.dumps(body | {"key": "0" * 64}))
-    assert run_flow(path).stages["a"]["state"] == "done"
-    assert run_flow(path).stages["a"]["state"] == "skipped"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from made import make_outputs
 
 from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.places import Place
@@ -94,7 +95,7 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     error = {"what": "no space", "expected": "1 GB", "got": "0 B", "remedy": "make some"}
     stages = {
         "a": {"state": "failed", "error": error, "job": "walk"},
-        "b": {"state": "not run", "why": "a failed"},
+        "b": {"state": "not run", "why": "a failed", "job": "walk"},
     }
     folder = record(tmp_path, 2, state="failed", stages=stages)
     (folder / "logs/a.log").write_text("oh")
@@ -165,8 +166,15 @@ def test_two_runs_are_compared(tmp_path, capsys):
 # What the outputs of stages hold
 
 
-def test_curves_are_what_the_training_wrote(html, make_run):
+def test_a_flow_of_trainings(html, make_run, tmp_path):
     page = html(make_run())
+    _check_curves(page)
+    _check_times(page.tables)
+    _check_evaluations(page.tables)
+    _check_plane(page, tmp_path / "graph")
+
+
+def _check_curves(page):
     assert page.tables["model: loss"][:3] == [
         ["Epoch", "train", "valid", "test"], ["1", "1", "1.1", "1.2"], ["2", "0.5", "0.6", "0.7"],
     ]  # fmt: skip
@@ -178,8 +186,8 @@ def test_curves_are_what_the_training_wrote(html, make_run):
     assert page.tables["model: accuracy"][2][1] == "0.5"
 
 
-def test_times_add_up_to_those_of_the_stages(html, make_run):
-    tables = html(make_run()).tables
+def _check_times(tables):
+    """The times add up to those of the stages."""
     heads, *rows = tables["Stages"]
     for row in rows:
         assert sum(float(value or 0) for value in row[2:]) == pytest.approx(4.0)
@@ -190,39 +198,32 @@ def test_times_add_up_to_those_of_the_stages(html, make_run):
     assert tables["Steps within jobs"][1] == ["parts: assign", "0.5"]
 
 
-def test_the_time_of_a_training_that_only_resumed_is_its_own(html, make_run):
+def test_what_has_changed_since_the_run(html, make_run, tmp_path):
+    """A training only resumed, a later run made the model, vectors are damaged, so is the graph."""
     folder = make_run()
     body = json.loads((folder / "run.json").read_text())
     body["stages"]["model"]["seconds"] = 0.75  # its report has the seconds of all epochs
     (folder / "run.json").write_text(json.dumps(body))
-    heads, *rows = html(folder).tables["Stages"]
+    (tmp_path / "out/.flow/model.json").write_text('{"key": "another"}')
+    (tmp_path / "out/words/vectors.npy").write_bytes(b"")
+    file = tmp_path / "graph/graph.json"
+    file.write_text(file.read_text().replace('"types": {}', '"types": {"a": 1}'))
+    page = html(folder)
+    heads, *rows = page.tables["Stages"]
     model = dict(zip(heads, next(row for row in rows if row[0] == "model"), strict=True))
     assert (model["the rest of the job"], model["computing"]) == ("0.75", "")
+    assert "model: loss" not in page.tables
+    assert "vectors: loss" in page.tables
+    assert "vectors.npy" in page.text
+    assert "words: vectors" not in page.charts
+    assert page.tables["vectors: vectors"][1][:2] == ["all", "200"]  # without colours
 
 
-def test_evaluations(html, make_run):
-    tables = html(make_run()).tables
+def _check_evaluations(tables):
     assert ["Accuracy", "0.75"] in tables["score: scores of test"]
     assert tables["score: most frequent confusions"][1] == ["c0", "c1", "1"]
     assert tables["score: F1 of each class"][1] == ["c0", "0.7"]
     assert tables["model: at the best epoch"][1][0] == "test"
-
-
-def test_outputs_that_a_later_run_has_made_are_not_shown(html, make_run, tmp_path):
-    folder = make_run()
-    (tmp_path / "out/.flow/model.json").write_text('{"key": "another"}')
-    tables = html(folder).tables
-    assert "model: loss" not in tables
-    assert "vectors: loss" in tables
-
-
-def test_a_damaged_output_is_named_and_leaves_the_others(html, make_run, tmp_path):
-    folder = make_run()
-    (tmp_path / "out/vectors/vectors.npy").write_bytes(b"")
-    page = html(folder)
-    assert "vectors.npy" in page.text
-    assert "vectors: vectors" not in page.charts
-    assert "words: vectors" in page.charts
 
 
 # Pictures of vectors
@@ -244,13 +245,11 @@ def points_of(page, chart):
     }
 
 
-def test_vectors_lie_on_the_plane_of_the_singular_vectors_coloured_by_label(
-    html, make_run, tmp_path
-):
+def _check_plane(page, path):
+    """Vectors lie on the plane of the singular vectors, coloured by label."""
     from penstock.graph import Graph
 
-    page = html(make_run())
-    graph = Graph.open(tmp_path / "graph")
+    graph = Graph.open(path)
     assert page.tables["vectors: vectors"][0][0] == "Label"
     labels = np.asarray(graph.labels())
     counted = [[f"c{i}", str((labels == i).sum())] for i in range(3)]
@@ -260,13 +259,6 @@ def test_vectors_lie_on_the_plane_of_the_singular_vectors_coloured_by_label(
     for row, name in enumerate(graph.user_ids().to_pylist()):
         found = points[f"{name} (c{labels[row]})"]
         np.testing.assert_allclose(found, expected[row], atol=1e-4)
-
-
-def test_vectors_of_a_graph_that_has_changed_have_no_colours(html, make_run, tmp_path):
-    folder = make_run()
-    file = tmp_path / "graph/graph.json"
-    file.write_text(file.read_text().replace('"types": {}', '"types": {"a": 1}'))
-    assert html(folder).tables["vectors: vectors"][1][:2] == ["all", "200"]
 
 
 def test_embeddings_of_predictions(html, make_graph, tmp_path):
@@ -363,9 +355,9 @@ def test_the_command_writes_a_file(tmp_path, capsys):
 
 
 def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text("def make(out):\n    out.mkdir()\n    return {'n': 41}\n")
     flow = tmp_path / "flow.yaml"
-    flow.write_text("name: f\nstages: {a: {python: 'mine:make', expect: {n: 41}}}\n")
+    flow.write_text("name: f\nstages: {a: {python: 'm:f', value: 41, expect: {total: 41}}}\n")
+    make_outputs(flow)
     assert penstock(["run", str(flow), "--no-report"]) == 0
     assert not list(tmp_path.glob("runs/*/report.html"))
     capsys.readouterr()

@@ -48,8 +48,13 @@ def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) 
 
 def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PASSED) -> None:
     record = begin_run(entry.flow, "flow", day, "", {"scheduled": entry.name})
-    record.body.update({"began": now.astimezone(ZoneInfo(str(entry.zone))).isoformat(),
-                        "state": state, "series": "flow"})  # fmt: skip
+    record.body.update(
+        {
+            "began": now.astimezone(ZoneInfo(str(entry.zone))).isoformat(),
+            "state": state,
+            "series": "flow",
+        }
+    )
     record.save()
 
 

@@ -20,6 +20,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 import yaml
+from made import make_outputs
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow.records import RunRecord, all_runs
@@ -127,6 +128,7 @@ def days_ago(count: int) -> str:
 
 
 def test_missed_days_run_as_themselves_and_once(home, capsys, serve):
+    make_outputs(home / "flow.yaml")
     state = add(home, "--catch-up", "2", days=5)
     server = serve(state)
     server.wait_for(lambda: len(lines(home, "passed")) == 2)
@@ -145,8 +147,8 @@ def test_missed_days_run_as_themselves_and_once(home, capsys, serve):
 
 
 def test_a_day_that_passed_while_the_scheduler_was_dead_is_not_due(home):
-    state = add(home, days=1)
-    day = days_ago(0)
+    make_outputs(home / "flow.yaml")
+    state, day = add(home, days=1), days_ago(0)
     entry = Schedules(state).load("flow")
     assert [str(one) for one in entry.due(dt.datetime.now(dt.UTC))] == [day]
     assert run(["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]) == 0
@@ -263,6 +265,7 @@ def keep_record(home: Path, body: dict[str, Any], text: str) -> None:
 
 def test_a_run_that_has_not_passed_in_time_is_late(home):
     now = dt.datetime.now(dt.UTC)
+    make_outputs(home / "flow.yaml")
     state = add(home, "--late-after", "00:01", "--timezone", "UTC", days=1)
     entry = Schedules(state).load("flow")
     noon = now.replace(hour=12)
@@ -306,8 +309,23 @@ stages: {a: {python: "mine:work"}, b: {python: "mine:work"}}
     (home / "flow.yaml").write_text(text)
     now, day = dt.datetime.now(dt.UTC), days_ago(0)
     state = add(home, "--name", "ch", days=1)
-    assert run(["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q",
-                "--name", "de", "--set", "region=de"]) == 0  # fmt: skip
+    assert (
+        run(
+            [
+                "schedule",
+                "add",
+                str(home / "flow.yaml"),
+                "--state",
+                str(state),
+                "-q",
+                "--name",
+                "de",
+                "--set",
+                "region=de",
+            ]
+        )
+        == 0
+    )
     ch, de = (Schedules(state).load(name) for name in ("ch", "de"))
     de = replace(de, added=ch.added)
     words = ["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]
@@ -378,8 +396,9 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
     assert (about[:2], zone) == ("# ", "CRON_TZ=UTC")
     assert line.startswith("30 4 * * 1-5 ")
     command = line.split(" ", 5)[5].replace(r"\%", "%")
+    make_outputs(home / "flow.yaml")
     subprocess.run(["sh", "-c", command], check=True, cwd="/", capture_output=True)
-    assert begun(home) == 1
+    assert [one.state for one in runs(home)] == ["passed"]
 
 
 def test_a_dag_of_airflow_runs_the_day_that_was_due(home, capsys, monkeypatch):
@@ -419,14 +438,8 @@ def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):
 
 
 def test_a_time_that_clocks_skip_is_warned_of(home, capsys):
-    words = [
-        "schedule",
-        str(home / "flow.yaml"),
-        "--emit",
-        "systemd",
-        "--timezone",
-        "Europe/Zurich",
-    ]
+    words = ["schedule", str(home / "flow.yaml"), "--emit", "systemd"]
+    words += ["--timezone", "Europe/Zurich"]
     for cron, warned in (("30 2 * * *", True), ("30 4 * * *", False)):
         assert run([*words, "--cron", cron]) == 0
         assert bool(capsys.readouterr().err) == warned
