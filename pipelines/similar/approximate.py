@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INDEX, IDS = "_index.usearch", "_index.parquet"
 _LINKS = 16  # of a vector on each level, and twice as many on the lowest
-_BUILD, _SEARCH = 64, 64  # candidates that are kept while the index is built, and searched
+_BUILD, _SEARCH = 48, 40  # candidates that are kept while the index is built, and searched
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
 _SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
@@ -33,7 +33,7 @@ _SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
 
 def index_bytes(count: int, dimension: int, *, cosine: bool) -> int:
     """Return about what an index takes, in memory and on the disk."""
-    return count * ((2 if cosine else 4) * dimension + 8 * 3 * _LINKS)
+    return count * ((2 if cosine else 4) * dimension + 12 * _LINKS)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ class Index:
             return np.ascontiguousarray(values, np.float32)
         lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
         units = np.divide(values, lengths, out=np.zeros(values.shape), where=lengths > 0)
-        return units.astype(np.float16)
+        stored: Array = units.astype(np.float16)
+        return stored
 
 
 def _all_with_keys(rows: Array, count: int) -> Array:
