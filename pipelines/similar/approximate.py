@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.pipelines.vectors.indexes import SEARCH, of_unit_length, usearch_index
 from penstock.progress import Progress
 from penstock.vector_parts import save_table
 
@@ -24,16 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INDEX, IDS = "_index.usearch", "_index.parquet"
-_LINKS = 16  # of a vector on each level, and twice as many on the lowest
-_BUILD, _SEARCH = 48, 40  # candidates that are kept while the index is built, and searched
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
 _SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
-
-
-def index_bytes(count: int, dimension: int, *, cosine: bool) -> int:
-    """Return about what an index takes, in memory and on the disk."""
-    return count * ((2 if cosine else 4) * dimension + 12 * _LINKS)
 
 
 @dataclass(frozen=True)
@@ -51,19 +44,7 @@ class Index:
     @classmethod
     def of(cls, rows: Array, dimension: int, *, cosine: bool) -> Index:
         """Return an empty index."""
-        try:
-            from usearch.index import Index as Found
-        except ImportError as error:
-            raise UsageError(
-                "--approximate needs usearch",
-                expected="the extra ann",
-                remedy="Install it with pip install 'penstock-graph[ann]'",
-            ) from error
-        found = Found(
-            ndim=dimension, metric="ip", dtype="f16" if cosine else "f32",
-            connectivity=_LINKS, expansion_add=_BUILD, expansion_search=_SEARCH,
-        )  # fmt: skip
-        return cls(found, rows, cosine)
+        return cls(usearch_index(dimension, cosine=cosine), rows, cosine)
 
     @classmethod
     def built(
@@ -129,7 +110,7 @@ class Index:
 
         skip  the row of each query itself, or -1: (queries, 1)
         """
-        self.found.expansion_search = max(_SEARCH, 2 * k)
+        self.found.expansion_search = max(SEARCH, 2 * k)
         rows = np.full((len(queries), k), -1, np.int64)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         for first in range(0, len(queries), _QUERIES):
@@ -173,9 +154,7 @@ class Index:
         """Return vectors in the form of the index."""
         if not self.cosine:
             return np.ascontiguousarray(values, np.float32)
-        lengths = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
-        units = np.divide(values, lengths, out=np.zeros(values.shape), where=lengths > 0)
-        stored: Array = units.astype(np.float16)
+        stored: Array = of_unit_length(values).astype(np.float16)
         return stored
 
 

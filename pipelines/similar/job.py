@@ -36,11 +36,12 @@ from penstock.output import Output, Pieces
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.similar.approximate import IDS, INDEX, Index, index_bytes
+from penstock.pipelines.similar.approximate import IDS, INDEX, Index
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.similar.some import candidate_rows, chosen_rows, rows_among
 from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.vectors.indexes import index_bytes
 from penstock.pipelines.vectors.store import as_ids
 from penstock.sizes import plural
 from penstock.vector_parts import save_table
