@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.partition.part import Partition as Partition
     from penstock.pipelines.centrality import centrality as centrality
     from penstock.pipelines.etl import etl as etl
+    from penstock.pipelines.export import export_vectors as export_vectors
     from penstock.pipelines.flow import run_flow as run_flow
     from penstock.pipelines.generate import generate as generate
     from penstock.pipelines.info import info as info
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.word2vec import word2vec as word2vec
     from penstock.pipelines.word2vec.array import node2vec_array as node2vec_array
     from penstock.pipelines.word2vec.evaluation import evaluate_vectors as evaluate_vectors
-    from penstock.pipelines.word2vec.export import export_vectors as export_vectors
     from penstock.workers.plugin import resources as resources
 
 __version__ = "0.1.0"
@@ -50,7 +50,7 @@ _HOME = {
     "centrality": "penstock.pipelines.centrality",
     "etl": "penstock.pipelines.etl",
     "evaluate_vectors": "penstock.pipelines.word2vec.evaluation",
-    "export_vectors": "penstock.pipelines.word2vec.export",
+    "export_vectors": "penstock.pipelines.export",
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",
     "node2vec_array": "penstock.pipelines.word2vec.array",

@@ -85,6 +85,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "similar:command",
             "Nearest neighbours among vectors: of some ids, or of all",
         ),
+        "vectors": ("export:app", "Export vectors: word2vec, npy, Parquet, usearch, faiss"),
     },
     _NIGHT: {
         "run": (

@@ -59,7 +59,7 @@ def similar(
         Print no progress.
     **options
         Fields of ``SimilarOptions``: ``k``, ``metric``, ``candidates``, ``id_file``; with ``out``
-        also ``approximate``, ``resume`` and ``overwrite``.
+        also ``approximate``, ``index``, ``resume`` and ``overwrite``.
 
     Returns
     -------

@@ -1,108 +1,167 @@
-"""An HNSW index of vectors by usearch, in place of comparing all pairs."""
+"""An HNSW index of vectors by usearch, in place of comparing all pairs; kept, and brought forward.
+
+_index.usearch    vectors by key: for cosine of length one in float16, else as they are
+_index.parquet    the id of each key; null: the key is free
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
-from penstock.files import atomic
+from penstock.files import FileEntry, atomic, file_entry
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.pipelines.vectors.indexes import SEARCH, of_unit_length, usearch_index
 from penstock.progress import Progress
+from penstock.vector_parts import save_table
 
-LINKS = 16  # of a vector on each level, and twice as many on the lowest
-_BUILD, _SEARCH = 64, 64  # candidates that are kept while the index is built, and searched
-_CHUNK = 10_000  # vectors that are added between two looks of the progress bar
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INDEX, IDS = "_index.usearch", "_index.parquet"
+_CHUNK = 10_000  # vectors that are added or compared together
+_QUERIES = 1_000  # whose neighbours are scored together
 _SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
 
 
-def index_bytes(count: int, dimension: int) -> int:
-    """Return about what an index takes, in memory and on the disk."""
-    return count * (4 * dimension + 8 * 3 * LINKS)
+@dataclass(frozen=True)
+class Index:
+    """An index.
 
-
-def build_index(path: Path, values: Array, *, cosine: bool, quiet: bool) -> None:
-    """Write the index of vectors, whose keys are their rows, unless it exists."""
-    if path.exists():
-        return
-    index = _index(values.shape[1], cosine=cosine)
-    with Progress("index", total=len(values), unit="ids", quiet=quiet) as progress:
-        for first in range(0, len(values), _CHUNK):
-            some = np.ascontiguousarray(values[first : first + _CHUNK], np.float32)
-            index.add(np.arange(first, first + len(some)), some, threads=cores())
-            progress.advance(len(some))
-    with atomic(path) as temporary:
-        index.save(str(temporary))
-
-
-def open_index(path: Path, dimension: int, *, cosine: bool) -> Any:
-    """Return the index in a file, which is mapped."""
-    index = _index(dimension, cosine=cosine)
-    index.view(str(path))
-    return index
-
-
-def search(
-    index: Any,
-    queries: Array,
-    values: Array,
-    k: int,
-    skip: Array,
-    *,
-    cosine: bool,
-    threads: int = 1,
-) -> tuple[Array, Array]:
-    """Return the rows of the nearest values of each query and their scores, (queries, k).
-
-    -1 if fewer were found. ``skip`` has the row of each query itself, or -1.
+    found  usearch's
+    rows   the row of each key among the vectors; -1: the key is free
     """
-    queries = np.ascontiguousarray(queries, np.float32)
-    index.expansion_search = max(_SEARCH, 2 * k)
-    wanted = min(k + 1, len(values))
-    found = index.search(queries, wanted, threads=threads)
-    keys, counts = found.keys, getattr(found, "counts", None)
-    if keys.ndim == 1:
-        keys, counts = keys[None], np.array([len(keys)])
-    rows = keys.astype(np.int64)
-    valid = (np.arange(rows.shape[1]) < np.asarray(counts)[:, None]) & (rows != skip)
-    rows = np.where(valid, rows, 0)
-    scores = np.einsum("qkd,qd->qk", values[rows].astype(np.float64), queries.astype(np.float64))
-    if cosine:
-        lengths = np.linalg.norm(values[rows].astype(np.float64), axis=2)
-        lengths *= np.linalg.norm(queries.astype(np.float64), axis=1)[:, None]
-        scores = np.divide(scores, lengths, out=np.zeros_like(scores), where=lengths > 0)
-    scores[~valid] = -np.inf
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    rows, scores = (np.take_along_axis(one, order, axis=1) for one in (rows, scores))
-    return np.where(np.isfinite(scores), rows, -1), scores.astype(np.float32)
+
+    found: Any
+    rows: Array
+    cosine: bool
+
+    @classmethod
+    def of(cls, rows: Array, dimension: int, *, cosine: bool) -> Index:
+        """Return an empty index."""
+        return cls(usearch_index(dimension, cosine=cosine), rows, cosine)
+
+    @classmethod
+    def built(
+        cls, values: Array, earlier: tuple[Path, Array] | None, *, cosine: bool, quiet: bool
+    ) -> tuple[Index, dict[str, int]]:
+        """Return an index of vectors, and how many are kept, added, replaced and removed.
+
+        earlier  the file of an earlier index, which is brought forward if most vectors stay, and
+                 the row of each of its keys, or -1
+        """
+        width, every = values.shape[1], np.arange(len(values))
+        if earlier is not None:
+            path, rows = earlier
+            index = cls.of(_all_with_keys(rows, len(values)), width, cosine=cosine)
+            index.found.load(str(path))
+            if (counts := index._bring_forward(values, quiet=quiet)) is not None:
+                return index, counts
+        index = cls.of(every, width, cosine=cosine)
+        index._add(every, values, quiet=quiet)
+        return index, {"kept": 0, "added": len(values), "replaced": 0, "removed": 0}
+
+    def _add(self, keys: Array, values: Array, *, quiet: bool) -> None:
+        """Add the vectors of keys."""
+        with Progress("index", total=len(keys), unit="ids", quiet=quiet) as progress:
+            for first in range(0, len(keys), _CHUNK):
+                some = keys[first : first + _CHUNK]
+                self.found.add(some, self._stored(values[self.rows[some]]), threads=cores())
+                progress.advance(len(some))
+
+    def _bring_forward(self, values: Array, *, quiet: bool) -> dict[str, int] | None:
+        """Change what differs from the values; None: that is more than what is kept."""
+        held = np.asarray(self.found.keys).astype(np.int64)
+        there = np.zeros(len(self.rows), bool)
+        there[held] = True
+        gone = held[self.rows[held] < 0]
+        new = np.flatnonzero(~there & (self.rows >= 0))
+        same = held[self.rows[held] >= 0]
+        other = [
+            some[(np.array(self.found.get(some)) != self._stored(values[self.rows[some]])).any(1)]
+            for some in np.split(same, range(_CHUNK, len(same), _CHUNK))
+        ]
+        moved = np.concatenate(other)
+        kept = len(same) - len(moved)
+        if len(gone) + len(moved) + len(new) > kept:
+            return None
+        self.found.remove(np.concatenate([gone, moved]), threads=cores())
+        self._add(np.concatenate([moved, new]), values, quiet=quiet)
+        return {"kept": kept, "added": len(new), "replaced": len(moved), "removed": len(gone)}
+
+    def save(self, folder: Path, ids: pa.Array) -> list[FileEntry]:
+        """Write the index of ids by row, and return its files."""
+        import pyarrow as pa
+
+        with atomic(folder / INDEX) as temporary:
+            self.found.save(str(temporary))
+        named = ids.take(pa.array(self.rows, mask=self.rows < 0))
+        return [file_entry(folder, INDEX), save_table(folder, IDS, pa.table({"id": named}))]
+
+    def search(
+        self, queries: Array, values: Array, k: int, skip: Array, lengths: Array
+    ) -> tuple[Array, Array]:
+        """Return the rows of the nearest values of each query and their scores, as the kernel does.
+
+        skip  the row of each query itself, or -1: (queries, 1)
+        """
+        self.found.expansion_search = max(SEARCH, 2 * k)
+        rows = np.full((len(queries), k), -1, np.int64)
+        scores = np.full((len(queries), k), -np.inf, np.float32)
+        for first in range(0, len(queries), _QUERIES):
+            cut = slice(first, first + _QUERIES)
+            some = np.array(queries[cut], np.float64)
+            keys, there = self._nearest(some, min(k + 1, len(values)))
+            near = self.rows[keys]
+            there &= near != skip[cut]
+            found = np.einsum("qkd,qd->qk", values[near].astype(np.float64), some)
+            if self.cosine:
+                scale = lengths[near] * np.linalg.norm(some, axis=1)[:, None]
+                found = np.divide(found, scale, out=np.zeros_like(found), where=scale > 0)
+            found, near = np.where(there, found, -np.inf), np.where(there, near, -1)
+            order = np.argsort(-found, axis=1, kind="stable")[:, :k]
+            width = order.shape[1]
+            rows[cut, :width] = np.take_along_axis(near, order, axis=1)
+            scores[cut, :width] = np.take_along_axis(found, order, axis=1)
+        return rows, scores
+
+    def recall(self, queries: Array, values: Array, k: int, skip: Array) -> float:
+        """Return the share of the exact neighbours that are found, of some of the queries."""
+        some = np.unique(np.linspace(0, len(queries) - 1, _SAMPLE).astype(np.int64))
+        asked, module = np.ascontiguousarray(queries[some]), kernel("neighbours", queries)
+        lengths = module.norms(values)
+        found, _ = self.search(asked, values, k, skip[some], lengths)
+        exact, _ = module.nearest(
+            asked, values, k, cosine=self.cosine, skip=skip[some], lengths=lengths
+        )
+        same = (exact[:, :, None] == found[:, None, :]) & (exact >= 0)[:, :, None]
+        return float(same.any(axis=2).sum() / max((exact >= 0).sum(), 1))
+
+    def _nearest(self, queries: Array, count: int) -> tuple[Array, Array]:
+        """Return keys near to queries, and which of them exist."""
+        found = self.found.search(self._stored(queries), count, threads=1)
+        keys = np.atleast_2d(found.keys).astype(np.int64)
+        counts = np.reshape(getattr(found, "counts", keys.size), (-1, 1))
+        there = np.arange(keys.shape[1]) < counts
+        return np.where(there, keys, 0), there
+
+    def _stored(self, values: Array) -> Array:
+        """Return vectors in the form of the index."""
+        if not self.cosine:
+            return np.ascontiguousarray(values, np.float32)
+        stored: Array = of_unit_length(values).astype(np.float16)
+        return stored
 
 
-def measured_recall(
-    index: Any, queries: Array, values: Array, k: int, skip: Array, *, cosine: bool
-) -> float:
-    """Return the share of the exact neighbours that the index finds, for some of the queries."""
-    some = np.unique(np.linspace(0, len(queries) - 1, _SAMPLE).astype(np.int64))
-    asked, own = np.ascontiguousarray(queries[some]), skip[some]
-    found, _ = search(index, asked, values, k, own, cosine=cosine, threads=cores())
-    exact, _ = kernel("neighbours", asked).nearest(asked, values, k, cosine=cosine, skip=own)
-    same = (exact[:, :, None] == found[:, None, :]) & (exact >= 0)[:, :, None]
-    return float(same.any(axis=2).sum() / max((exact >= 0).sum(), 1))
-
-
-def _index(dimension: int, *, cosine: bool) -> Any:
-    try:
-        from usearch.index import Index
-    except ImportError as error:
-        raise UsageError(
-            "--approximate needs usearch",
-            expected="the extra ann",
-            remedy="Install it with pip install 'penstock-graph[ann]'",
-        ) from error
-    return Index(
-        ndim=dimension, metric="cos" if cosine else "ip", dtype="f32",
-        connectivity=LINKS, expansion_add=_BUILD, expansion_search=_SEARCH,
-    )  # fmt: skip
+def _all_with_keys(rows: Array, count: int) -> Array:
+    """Return the row of each key, so that all have one: further rows take free keys first."""
+    new = np.setdiff1d(np.arange(count), rows)
+    free = np.flatnonzero(rows < 0)[: len(new)]
+    made = np.concatenate([rows, new[len(free) :]])
+    made[free] = new[: len(free)]
+    return made

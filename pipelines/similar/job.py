@@ -2,6 +2,7 @@
 
 _neighbours.json      the vectors, the metric, and the files; written last
 part-00000.parquet    id, neighbour, score: one row per pair, ids in order, each one's nearest first
+_index.*              the index of an approximate search, which a later run brings forward
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.arrow import as_arrow, read_column, take
+from penstock.arrow import as_arrow, one_array, read_column, take
 from penstock.errors import UsageError
 from penstock.files import (
     FileEntry,
@@ -25,6 +26,7 @@ from penstock.files import (
     file_entry,
     file_table,
     part_name,
+    read_file_table,
     save_npy,
 )
 from penstock.formats import Format
@@ -34,17 +36,12 @@ from penstock.output import Output, Pieces
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.similar.approximate import (
-    build_index,
-    index_bytes,
-    measured_recall,
-    open_index,
-    search,
-)
+from penstock.pipelines.similar.approximate import IDS, INDEX, Index
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.similar.some import candidate_rows, chosen_rows, rows_among
 from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.vectors.indexes import index_bytes
 from penstock.pipelines.vectors.store import as_ids
 from penstock.sizes import plural
 from penstock.vector_parts import save_table
@@ -75,7 +72,7 @@ class SimilarTask:
 
     values, ids  files of the vectors and of their ids; version: of the vectors
     among        file of the rows that may be neighbours; None: all
-    index        file of their HNSW index; None: all pairs are compared
+    index        file of the rows of the keys of their index; None: all pairs are compared
     """
 
     values: Path
@@ -102,7 +99,7 @@ class _Kept:
     lengths: AnyArray
     ids: pa.Array
     nbytes: int
-    index: Any = None
+    index: Index | None = None
 
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
@@ -114,7 +111,7 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         skip = rows_among(of, kept.chosen)[:, None]
         if kept.index is not None:
             values = kept.values[first:last], kept.near
-            rows, scores = search(kept.index, *values, task.k, skip, cosine=task.cosine)
+            rows, scores = kept.index.search(*values, task.k, skip, kept.lengths)
         else:
             with _gpu if hasattr(kept.values, "get") else nullcontext():
                 found = kernel("neighbours", kept.values).nearest(
@@ -165,7 +162,7 @@ def _load(task: SimilarTask) -> _Kept:
         near = values[to_device(chosen) if on_gpu else chosen]
     lengths = kernel("neighbours", near).norms(near)
     if task.index is not None:
-        index = open_index(task.index, values.shape[1], cosine=task.cosine)
+        index = _open_index(task, values.shape[1])
     held = (values, *(() if chosen is None else (near,)), lengths)
     size = sum(0 if isinstance(one, np.memmap) else one.nbytes for one in held)
     return _Kept(values, chosen, near, lengths, ids, int(size), index)
@@ -194,7 +191,7 @@ def write_neighbours(
         cosine=options.metric == "cosine",
         pieces=out.pieces,
         among=None if among is None else out.scratch / "candidates.npy",
-        index=out.scratch / "index.usearch" if options.approximate else None,
+        index=out.scratch / "keys.npy" if options.approximate else None,
     )
     # Work grows with the square: all processes are worthwhile before the input is large.
     workers = context.workers(input_bytes=count * vectors.values.nbytes >> 12)
@@ -202,7 +199,7 @@ def write_neighbours(
     width = vectors.ids.nbytes // count
     how, indexed = "exactly", 0
     if options.approximate:
-        how, indexed = "by an HNSW index", index_bytes(near, vectors.values.shape[1])
+        how, indexed = "by an HNSW index", index_bytes(near, vectors.dimension, cosine=task.cosine)
     needed = _memory(vectors, has) + indexed
     files = plural(task.files.count, "file")
     remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
@@ -213,8 +210,8 @@ def write_neighbours(
         steps=(("similar", f"by {options.metric}, {how}, on {has.text()}"),),
         memory=Need(needed, has.memory, f"on every {has.worker}", remedy=remedy),
         # Ids, once each, neighbours and scores, without compression.
-        disk=count * (width + task.k * (width + 4)),
-        scratch=indexed + (0 if mapped else vectors.values.nbytes),
+        disk=count * (width + task.k * (width + 4)) + indexed,
+        scratch=0 if mapped else vectors.values.nbytes,
     )
     vectors.check_finite()
     save_table(out.scratch, task.ids.name, pa.table({"id": vectors.ids}))
@@ -223,9 +220,9 @@ def write_neighbours(
     values, own = chosen_rows(vectors.values, np.arange(count), among)
     if among is not None:
         save_npy(out.scratch, "candidates.npy", among)
-    began = time.monotonic()
+    began, indexed_by = time.monotonic(), None
     if task.index is not None:
-        build_index(task.index, values, cosine=task.cosine, quiet=context.quiet)
+        indexed_by = _save_index(task, options.index, vectors, values, among, quiet=context.quiet)
     indexing = time.monotonic() - began
     todo = [n for n in range(task.files.count) if not task.pieces.done(part_name(n))]
     began = time.monotonic()
@@ -233,18 +230,17 @@ def write_neighbours(
     workers.tasks("similar", find_neighbours, calls, task.files.sizes(todo), "ids")
     searching, recall = time.monotonic() - began, None
     if task.index is not None:
-        index = open_index(task.index, values.shape[1], cosine=task.cosine)
-        given = vectors.values, values, task.k, own[:, None]
-        recall = measured_recall(index, *given, cosine=task.cosine)
-    entries = [
-        entry for n in range(task.files.count) for entry in task.pieces.load(part_name(n))[1]
-    ]
+        index = _open_index(task, vectors.dimension)
+        recall = index.recall(vectors.values, values, task.k, own[:, None])
+    pieces = [*map(part_name, range(task.files.count)), *(["index"] if task.index else [])]
+    entries = [entry for piece in pieces for entry in task.pieces.load(piece)[1]]
     about = {
         "vectors": str(vectors.path),
         "options": out.options,
         "metric": options.metric,
         "k": task.k,
         "ids": count,
+        "dimension": vectors.dimension,
         **({} if recall is None else {"recall": recall}),
         "files": file_table(entries),
     }
@@ -261,9 +257,62 @@ def write_neighbours(
         devices=has.text(),
         seconds_by_step={"similar": searching, **({"index": indexing} if task.index else {})},
         recall=recall,
+        index=indexed_by,
     )
 
 
 def _memory(vectors: Vectors, has: Capacity) -> int:
     values = vectors.values.nbytes if has.on_gpu else 0  # a CPU only maps them
     return 8 * len(vectors) + values + (_SCRATCH_ON_GPU if has.on_gpu else _SCRATCH_ON_CPU)
+
+
+def _save_index(
+    task: SimilarTask,
+    before: Path | None,
+    vectors: Vectors,
+    values: Array,
+    among: Array | None,
+    *,
+    quiet: bool,
+) -> dict[str, int]:
+    """Write the index of values and the rows of its keys; return what differs from before."""
+    assert task.index is not None
+    if task.pieces.done("index"):
+        return task.pieces.load("index")[0]
+    earlier = None if before is None else _earlier_index(before, task, vectors, among)
+    index, counts = Index.built(values, earlier, cosine=task.cosine, quiet=quiet)
+    save_npy(task.index.parent, task.index.name, index.rows)
+    ids = vectors.ids if among is None else take(vectors.ids, among)
+    task.pieces.save("index", counts, index.save(task.pieces.result, ids))
+    return counts
+
+
+def _earlier_index(
+    before: Path, task: SimilarTask, vectors: Vectors, among: Array | None
+) -> tuple[Path, Array]:
+    """Return the file of an earlier index, and the row of each of its keys among these vectors."""
+    body = FORMAT.load(before)
+    with FORMAT.reading(before):
+        entries = read_file_table(body["files"])
+        same = (body["metric"] == "cosine") == task.cosine
+        same = same and body["dimension"] == vectors.dimension
+    if INDEX not in entries:
+        raise UsageError(f"{before} has no index", remedy="Name an output of --approximate")
+    for name in (INDEX, IDS):
+        entries[name].check_size(before, listed_in=FORMAT.file, remedy=FORMAT.restore)
+        entries[name].check_sum(before, remedy=FORMAT.restore)
+    rows = rows_among(vectors.find(one_array(read_column(before / IDS, "id"))), among)
+    if not same or (rows < 0).all():
+        raise UsageError(
+            f"the index of {before} belongs to other vectors",
+            expected=f"the metric, the dimension and some of the ids of {vectors.path}",
+            remedy="Leave --index out, to build a new one",
+        )
+    return before / INDEX, rows
+
+
+def _open_index(task: SimilarTask, dimension: int) -> Index:
+    assert task.index is not None
+    index = Index.of(load_npy(task.index), dimension, cosine=task.cosine)
+    index.found.view(str(task.pieces.result / INDEX))
+    return index

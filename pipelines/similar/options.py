@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field
 
-from penstock.options import ClientPath, options
+from penstock.options import ClientPath, Rules, options, refuse_ignored
+
+_IGNORED: Rules = ((("index",), "without --approximate", lambda o: not o.approximate),)
 
 
 @options
@@ -22,8 +24,14 @@ class SimilarOptions:
     """a file of ids (one per line, or the first column of Parquet or Arrow IPC) that may be
     neighbours [default: all ids]"""
     approximate: Annotated[bool, Parameter(negative="")] = False
-    """with --all: search an HNSW index (usearch) instead of comparing all pairs; the report says
-    which share of the exact neighbours it finds"""
+    """with --all: search an HNSW index (usearch) instead of comparing all pairs, and keep it in the
+    output; the report says which share of the exact neighbours it finds"""
+    index: ClientPath | None = None
+    """with --approximate: an earlier output, whose index is used again; vectors that are new or
+    differ are added, and those that are gone removed [default: build one]"""
     id_file: ClientPath | None = None
     """for an .npy file: the file of its ids [default: the one of the same name with the ending
     .ids.parquet, .ids.txt or .ids.npy, else the numbers of the rows]"""
+
+    def __post_init__(self) -> None:
+        refuse_ignored(self, _IGNORED)

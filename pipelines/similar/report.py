@@ -58,6 +58,7 @@ class AllReport(JobReport):
     devices: str
     seconds_by_step: dict[str, float]
     recall: float | None = None
+    index: dict[str, int] | None = None
 
     def following(self) -> list[Command]:
         """Return the command that makes a graph of the neighbours."""
@@ -77,10 +78,11 @@ class AllReport(JobReport):
             f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}, "
             f"in {self.seconds:.1f} s on {self.devices}{rate}"
         )
-        if self.recall is not None:
+        if self.recall is not None and self.index is not None:
+            counts = ", ".join(f"{count:,} {how}" for how, count in self.index.items() if count)
             yield (
-                f"{100 * self.recall:.1f} % of the exact neighbours of 200 ids; the index was "
-                f"built in {self.seconds_by_step['index']:.1f} s"
+                f"{100 * self.recall:.1f} % of the exact neighbours of 200 ids; index: {counts}, "
+                f"in {self.seconds_by_step['index']:.1f} s"
             )
         if self.resumed_files:
             yield were_there(self.resumed_files, "file")

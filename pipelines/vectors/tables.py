@@ -162,16 +162,20 @@ def _read_ids(path: Path) -> pa.Array:
     return store.as_ids(ids)
 
 
-def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
-    """Write values as .npy, and the ids in their own type next to it, as ``.ids.parquet``."""
+def write_npy(path: Path, values: Array) -> None:
+    """Write values as .npy."""
+    save_npy(path.parent, path.name, values)
+
+
+def write_ids(path: Path, ids: pa.Array) -> None:
+    """Write ids in their own type next to a file of values, as ``.ids.parquet``."""
     import pyarrow as pa
 
-    save_npy(path.parent, path.name, values)
     save_table(path.parent, ids_of_export(path).name, pa.table({"id": ids}))
 
 
 def ids_of_export(path: Path) -> Path:
-    """Return the file into which ``write_npy`` writes the ids."""
+    """Return the file into which ``write_ids`` writes the ids."""
     return path.with_name(f"{path.with_suffix('').name}{_IDS[0]}")
 
 

@@ -1,4 +1,4 @@
-"""``penstock word2vec train|evaluate|export``."""
+"""``penstock word2vec train|evaluate``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from cyclopts import App, Group
 
 from penstock.pipelines.word2vec import word2vec
 from penstock.pipelines.word2vec.evaluation import evaluate_vectors
-from penstock.pipelines.word2vec.export import export_vectors
 
 app = App(
     name="word2vec",
@@ -17,4 +16,3 @@ app = App(
 )
 app.command(word2vec.command, name="train", sort_key=1)
 app.command(evaluate_vectors.command, name="evaluate", sort_key=2)
-app.command(export_vectors.command, name="export", sort_key=3)

@@ -70,7 +70,7 @@ centrality {given}/graph {out} --graph-id a                                 | --
 centrality {given}/graph {out} --metrics triangles --directed               | --directed
 similar {given}/vectors 3 --all {out}                                       | --all
 similar {given}/vectors 3 --resume                                          | --resume
-word2vec export {given}/vectors {out} --format voodoo                       | --format
+vectors export {given}/vectors {out} --format voodoo                        | --format
 embed export {given}/embedded {out} --graph {given}/graph                   | --graph
 gnn train {given}/graph {out} -k 2 --cluster mpi -n 1                       | -k 2
 walk {given}/graph {out} --parts 2 --cluster mpi -n 1                       | 2

@@ -111,7 +111,7 @@ def test_doctor_finds_a_healthy_machine() -> None:
 
 COMMANDS = set(
     "centrality cluster completion demo doctor embed etl generate gnn info init order partition "
-    "publish report run runs schedule schema similar validate walk word2vec".split()
+    "publish report run runs schedule schema similar validate vectors walk word2vec".split()
 )
 SILENT = {"demo", "completion", "schema"}  # without --json, or slow
 

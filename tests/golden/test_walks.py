@@ -239,7 +239,7 @@ def test_word2vec_predicts_labels_as_scipy_does() -> None:
 @pytest.mark.parametrize("form", ["text o.txt", "binary o.bin", "npy o.npy", "parquet o.parquet"])
 def test_word2vec_exports_every_digit(form: str) -> None:
     (words, vectors), (form, name) = vectors_of_words(), form.split()
-    run(f"word2vec export words.parquet {name} --format {form}")
+    run(f"vectors export words.parquet {name} --format {form}")
     if form == "npy":
         found = columns("o.ids.parquet")["id"], np.load(name)
     elif form == "parquet":

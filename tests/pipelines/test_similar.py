@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import InputError, OutputExists, UsageError
+from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
 from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
@@ -137,6 +137,55 @@ def test_an_index_finds_nearly_all(tmp_path, metric, limited):
     both = near.keys() & exact.keys()
     assert len(both) > 0.9 * len(exact)
     assert all(near[pair] == pytest.approx(exact[pair], abs=1e-5) for pair in both)
-    assert not list(tmp_path.glob("near/*.usearch"))
     with pytest.raises(UsageError):
         similar(tmp_path / "x.npy", [3], approximate=True)
+
+
+def test_an_index_is_brought_forward(tmp_path):
+    pytest.importorskip("usearch")
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((20, 8))
+
+    def some(count):
+        return centres[rng.integers(0, 20, count)] + 0.3 * rng.standard_normal((count, 8))
+
+    def night(name, ids, values, before=None, **given):
+        at = tmp_path / f"vectors-{name}"
+        at.mkdir()
+        write_vectors(at, ids, values.astype(np.float32))
+        before = None if before is None else tmp_path / before
+        report = similar(at, out=tmp_path / name, k=5, approximate=True, index=before, **given)
+        rows = pq.read_table(tmp_path / name).to_pylist()
+        assert {row["neighbour"] for row in rows} <= {*ids}
+        assert len(rows) == 5 * len(ids)
+        assert report.recall > 0.9
+        return report.index
+
+    ids, values = np.array([f"n{i}" for i in range(1000)]), some(1000)
+    new = {"kept": 0, "added": 1000, "replaced": 0, "removed": 0}
+    assert night("first", ids, values) == new
+    assert night("same", ids, values, "first") == new | {"kept": 1000, "added": 0}
+    fewer = rng.permutation(950)
+    values[fewer[:100]] = some(100)
+    found = night("fewer", ids[fewer], values[fewer], "same")
+    assert found == {"kept": 850, "added": 0, "replaced": 100, "removed": 50}
+    ids, values = np.append(ids, [f"m{i}" for i in range(60)]), np.concatenate([values, some(60)])
+    more = rng.permutation(1060)  # those that were removed come back
+    found = night("more", ids[more], values[more], "fewer")
+    assert found == {"kept": 950, "added": 110, "replaced": 0, "removed": 0}
+    assert night("anew", ids[:1000], some(1000), "more") == new
+
+    with (tmp_path / "more/_index.usearch").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    similar(tmp_path / "vectors-more", out=tmp_path / "exact")
+    for error, vectors, given in (
+        (UsageError, ids, {"before": "first", "metric": "dot"}),
+        (UsageError, [f"x{i}" for i in range(1060)], {"before": "first"}),
+        (UsageError, ids, {"before": "exact"}),
+        (CorruptFile, ids, {"before": "more"}),
+    ):
+        with pytest.raises(error):
+            night(f"bad-{error.__name__}-{len(given)}-{vectors[0]}", vectors, values, **given)
+    with pytest.raises(UsageError):
+        similar(tmp_path / "vectors-more", out=tmp_path / "out", index=tmp_path / "first")

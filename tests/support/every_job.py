@@ -26,7 +26,7 @@ JOBS = {
     "walk": "walk {graph} {out} --length 20",
     "word2vec": "word2vec train {given}/walks {out} --dim 32 --epochs 4 --deterministic "
     "--checkpoint-minutes 1e-9",
-    "vectors": "word2vec export {given}/vectors {out}",
+    "vectors": "vectors export {given}/vectors {out}",
     # Out of core: then the result does not depend on which thread comes first.
     "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 8 "
     "--checkpoint-minutes 1e-9",

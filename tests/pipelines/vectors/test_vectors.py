@@ -150,7 +150,7 @@ def test_npy_and_its_ids(tmp_path):
     assert named.ids.to_pylist() == ["a", "b c", "ü"]
     save_npy(tmp_path, "x.ids.npy", np.array([7, 8, 9]))
     assert Vectors.open(tmp_path / "x.npy").ids.to_pylist() == [7, 8, 9]
-    tables.write_npy(tmp_path / "x.npy", pa.array(["p", "q", "r"]), values)
+    tables.write_ids(tmp_path / "x.npy", pa.array(["p", "q", "r"]))
     again = Vectors.open(tmp_path / "x.npy")
     assert again.ids.to_pylist() == ["p", "q", "r"]
     np.testing.assert_array_equal(again.values, values)
@@ -325,6 +325,28 @@ def test_the_name_says_the_format(written, tmp_path, name, given, kind, start):
     np.testing.assert_array_equal(found.values, values_of(3, 5))
     assert found.find([6, "7"]).tolist() == [1, 2]
     assert str(found.ids.type) == ("int64" if kind in ("npy", "parquet") else "string")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("kind", ["usearch", "faiss"])
+def test_other_programs_search_an_index(written, tmp_path, kind, metric):
+    module = pytest.importorskip(kind)
+    folder, path = written([f"n{i}" for i in range(300)], width=16), tmp_path / f"x.{kind}"
+    export_vectors(folder, path, metric=metric)
+    values = values_of(300, 16)
+    units = values / np.linalg.norm(values, axis=1, keepdims=True)
+    scores = units @ (units if metric == "cosine" else values).T
+    if kind == "usearch":
+        found = module.index.Index.restore(str(path)).search(units, 5, exact=True).keys
+    else:
+        found = module.read_index(str(path)).search(units, 5)[1]
+    near = np.argsort(-scores, axis=1)[:, :5]
+    same = (found.astype(int)[:, :, None] == near[:, None]).any(axis=2)
+    assert same.mean() > 0.95
+    ids = pq.read_table(tmp_path / "x.ids.parquet")["id"].to_pylist()
+    assert ids == [f"n{i}" for i in range(300)]
+    with pytest.raises(UsageError):
+        export_vectors(folder, tmp_path / "x.npy", metric="dot")
 
 
 def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from penstock import ClusterSpec, vector_parts
 from penstock.errors import PenstockError
 from penstock.files import read_file_table
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.word2vec.export import export_vectors
+from penstock.pipelines.export import export_vectors
 from penstock.workers.training.checkpoint import about_of
 
 pytestmark = pytest.mark.gpu
