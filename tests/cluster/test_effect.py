@@ -1,7 +1,5 @@
 """An option of a cluster that would be ignored on a kind is refused, on every kind alike."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask
@@ -12,7 +10,7 @@ from penstock.cluster.connect import kind_for
 from penstock.errors import PenstockWarning, UsageError
 
 
-def test_where_auto_has_chosen_the_kind_there_is_a_warning() -> None:
+def test_where_auto_has_chosen_the_kind_there_is_a_warning():
     spec = ClusterSpec(worker_timeout=5.0, threads=3)
     assert kind_for(spec, 0, None) == "threads"
     with pytest.warns(PenstockWarning, match="--worker-timeout has no effect on threads, which"):
@@ -22,7 +20,7 @@ def test_where_auto_has_chosen_the_kind_there_is_a_warning() -> None:
         assert spec.for_kind("local") == spec
 
 
-def test_dasks_configuration_is_for_every_kind() -> None:
+def test_dasks_configuration_is_for_every_kind():
     known = {"hosts": "h1:2", "interface": "lo", "threads": 2}
     with dask.config.set({"penstock.cluster": known}):
         spec = ClusterSpec(cluster="threads").configured()

@@ -3,17 +3,12 @@
 Functions for the ranks are nested, so that they travel by value.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,18 +22,18 @@ STOP_SECONDS = 10.0  # within which a gang has ended after what ended it, if cor
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     with connect("mpi", workers=4) as client:
         gang.run(client, lambda comm: None)  # what is imported and compiled at first
         yield client
 
 
-def usable(client: Any) -> bool:
+def usable(client):
     return gang.run(client, lambda comm: comm.rank, ranks=4, start_timeout=30) == [0, 1, 2, 3]
 
 
-def test_every_rank_gives_its_result_in_order(client: Any) -> None:
-    def mean(comm: Any, numbers: Any, *, scale: float) -> tuple[int, float]:
+def test_every_rank_gives_its_result_in_order(client):
+    def mean(comm, numbers, *, scale):
         mine = numbers[comm.rank :: comm.size]
         total = comm.allreduce(np.array([mine.sum(), len(mine)]))
         return comm.rank, scale * total[0] / total[1]
@@ -50,24 +45,24 @@ def test_every_rank_gives_its_result_in_order(client: Any) -> None:
     assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all by default
 
 
-def test_a_part_of_the_workers(client: Any) -> None:
+def test_a_part_of_the_workers(client):
     for ranks in (1, 2, 3):
         found = gang.run(client, lambda comm: (comm.rank, comm.size, os.getpid()), ranks=ranks)
         assert [(rank, size) for rank, size, _ in found] == [(r, ranks) for r in range(ranks)]
         assert len({pid for _, _, pid in found}) == ranks
 
 
-def test_too_many_ranks_are_refused(client: Any) -> None:
+def test_too_many_ranks_are_refused(client):
     with pytest.raises(ClusterError):
         gang.run(client, lambda comm: None, ranks=5)
     with pytest.raises(UsageError):
         gang.run(client, lambda comm: None, ranks=0)
 
 
-def in_threads(*calls: Any) -> list[Any]:
-    results: list[Any] = [None] * len(calls)
+def in_threads(*calls):
+    results = [None] * len(calls)
 
-    def call(place: int) -> None:
+    def call(place):
         try:
             results[place] = calls[place]()
         except Exception as error:
@@ -82,8 +77,8 @@ def in_threads(*calls: Any) -> list[Any]:
     return results
 
 
-def test_gangs_on_disjoint_workers_run_side_by_side(client: Any, tmp_path: Path) -> None:
-    def meet(comm: Any, mine: Path, other: Path) -> bool:
+def test_gangs_on_disjoint_workers_run_side_by_side(client, tmp_path):
+    def meet(comm, mine, other):
         mine.touch()
         deadline = time.monotonic() + 20
         while not other.exists():
@@ -100,11 +95,11 @@ def test_gangs_on_disjoint_workers_run_side_by_side(client: Any, tmp_path: Path)
     ) == [[True, True], [True, True]]
 
 
-def test_gangs_that_want_the_same_workers_take_turns(client: Any) -> None:
-    def total(comm: Any, number: int) -> float:
+def test_gangs_that_want_the_same_workers_take_turns(client):
+    def total(comm, number):
         return float(comm.allreduce(np.full(1000, float(number)))[0])
 
-    def several(ranks: int) -> list[bool]:
+    def several(ranks):
         return [
             gang.run(client, total, (n,), ranks=ranks) == [float(n * ranks)] * ranks
             for n in range(10)
@@ -113,13 +108,13 @@ def test_gangs_that_want_the_same_workers_take_turns(client: Any) -> None:
     assert in_threads(*[lambda k=k: several(k) for k in (4, 3, 2, 3)]) == [[True] * 10] * 4
 
 
-def test_waiting_for_workers_has_an_end(client: Any) -> None:
-    def hold(comm: Any) -> None:
+def test_waiting_for_workers_has_an_end(client):
+    def hold(comm):
         deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def late() -> None:
+    def late():
         time.sleep(0.2)
         gang.run(client, hold, ranks=2, start_timeout=0.3)
 
@@ -127,8 +122,8 @@ def test_waiting_for_workers_has_an_end(client: Any) -> None:
     assert isinstance(error, ClusterError)
 
 
-def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client: Any) -> None:
-    def fail(comm: Any) -> None:
+def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client):
+    def fail(comm):
         if comm.rank == 2:
             raise ValueError("two is broken")
         comm.wait(comm.irecv(np.zeros(1), 2, 7))
@@ -158,8 +153,8 @@ def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client: Any)
     ],
     ids=["size", "type", "broadcast", "alltoallv", "alltoall"],
 )
-def test_ranks_that_disagree_on_an_array_get_no_result(client: Any, collective: Any) -> None:
-    def alike_then_not(comm: Any) -> None:
+def test_ranks_that_disagree_on_an_array_get_no_result(client, collective):
+    def alike_then_not(comm):
         comm.allreduce(np.zeros(10))
         collective(comm)
 
@@ -169,28 +164,28 @@ def test_ranks_that_disagree_on_an_array_get_no_result(client: Any, collective: 
     assert usable(client)
 
 
-def loop_in_python(comm: Any) -> None:
+def loop_in_python(comm):
     if comm.rank == 1:
         while True:
             pass
     comm.barrier()
 
 
-def loop_that_swallows(comm: Any) -> None:
+def loop_that_swallows(comm):
     while comm.rank == 1:
         with suppress(Exception):
             time.sleep(0.01)
     comm.barrier()
 
 
-def wait_for_nothing(comm: Any) -> None:
+def wait_for_nothing(comm):
     comm.wait(comm.irecv(np.zeros(1 << 20), (comm.rank + 1) % comm.size, 9))
 
 
-def nested(function: Any) -> Any:
+def nested(function):
     """Return a function of this module as one that travels by value."""
 
-    def inner(comm: Any) -> Any:
+    def inner(comm):
         return function(comm)
 
     function.__module__ = "__main__"
@@ -198,7 +193,7 @@ def nested(function: Any) -> Any:
 
 
 @pytest.mark.parametrize("hang", [loop_in_python, loop_that_swallows, wait_for_nothing])
-def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: Any) -> None:
+def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client, hang):
     pids = gang.run(client, lambda comm: os.getpid())
     started = time.monotonic()
     with pytest.raises(GangError) as raised:
@@ -211,8 +206,8 @@ def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: An
 
 
 @pytest.mark.slow
-def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
-    def sleep(comm: Any) -> None:
+def test_a_rank_that_will_not_end_is_killed(client):
+    def sleep(comm):
         if comm.rank == 1:
             time.sleep(3600)  # deaf, as a library's endless loop would be
         comm.barrier()
@@ -225,11 +220,11 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     assert usable(client)
 
 
-def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
+def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
     kept = client.submit(lambda: 41, pure=False)
     assert kept.result() == 41
 
-    def die(comm: Any) -> None:
+    def die(comm):
         if comm.rank == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.barrier()
@@ -244,10 +239,8 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_retry_is_given_what_is_left_to_do(
-    client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def make(comm: Any, folder: Path, todo: tuple[int, ...]) -> tuple[int, ...]:
+def test_a_retry_is_given_what_is_left_to_do(client, tmp_path, capsys):
+    def make(comm, folder, todo):
         for number in todo[comm.rank :: comm.size]:
             (folder / str(number)).touch()
         comm.barrier()
@@ -256,21 +249,21 @@ def test_a_retry_is_given_what_is_left_to_do(
         comm.barrier()
         return todo
 
-    def left() -> tuple[Path, tuple[int, ...]]:
+    def left():
         asked.append([n for n in range(10) if not (tmp_path / str(n)).exists()])
         return tmp_path, tuple(asked[-1][:8])
 
-    asked: list[list[int]] = []
+    asked = []
     options = {"total": lambda: len(asked[-1]), "quiet": False}
     assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 4
     assert asked == [list(range(10)), [8, 9]]
     assert capsys.readouterr().err.count("starting its gang again") == 1
 
 
-def test_metrics_arrive_during_the_run(client: Any) -> None:
-    seen: list[tuple[int, dict[str, Any]]] = []
+def test_metrics_arrive_during_the_run(client):
+    seen = []
 
-    def work(comm: Any) -> None:
+    def work(comm):
         for step in range(5):
             comm.advance(10)
             comm.log(step=step, loss=1.0 / (step + 1))
@@ -283,8 +276,8 @@ def test_metrics_arrive_during_the_run(client: Any) -> None:
     assert len(seen) > 8  # several times a rank, not only at the end
 
 
-def test_what_ranks_print_is_shown(client: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def speak(comm: Any) -> None:
+def test_what_ranks_print_is_shown(client, capsys):
+    def speak(comm):
         print("half of a line", comm.rank, end=", ", flush=True)
         print("the other\nand one more", end="")
 
@@ -297,14 +290,14 @@ def test_what_ranks_print_is_shown(client: Any, capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_an_interrupt_ends_the_gang(client: Any) -> None:
-    def work(comm: Any) -> None:
+def test_an_interrupt_ends_the_gang(client):
+    def work(comm):
         while True:
             comm.log(alive=1)
             comm.barrier()
             time.sleep(0.01)
 
-    def interrupt(rank: int, metrics: dict[str, Any]) -> None:
+    def interrupt(rank, metrics):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -314,10 +307,10 @@ def test_an_interrupt_ends_the_gang(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
 
 
-def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
+def test_a_client_that_goes_takes_its_gang_along(client):
     from distributed import Client
 
-    def work(comm: Any) -> None:
+    def work(comm):
         while True:
             comm.log(alive=1)
             comm.barrier()
@@ -326,7 +319,7 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
     working = threading.Event()
 
-    def run_in_vain() -> None:
+    def run_in_vain():
         with suppress(BaseException):
             gang.run(guest, work, on_metrics=lambda rank, metrics: working.set())
 
@@ -341,10 +334,10 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_goes_ends_the_wait() -> None:
+def test_a_scheduler_that_goes_ends_the_wait():
     from distributed import Client
 
-    def work(comm: Any) -> None:
+    def work(comm):
         while True:
             comm.log(here=1)
             comm.barrier()
@@ -354,7 +347,7 @@ def test_a_scheduler_that_goes_ends_the_wait() -> None:
         guest = Client(owner.scheduler.address, security=owner.security, set_as_default=False)
         working = threading.Event()
 
-        def close() -> None:
+        def close():
             # Not before the client waits for members: what it asks the scheduler itself meanwhile
             # takes as long to fail as Dask tries to connect again.
             assert working.wait(20)

@@ -1,10 +1,6 @@
 """Gangs whose arrays lie on GPUs: one that ranks share, and one for each."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -15,13 +11,13 @@ pytestmark = [pytest.mark.mpi, pytest.mark.gpu]
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     with connect("mpi", workers=2, device="gpu", device_pool="2GB") as client:
         yield client
 
 
-def test_arrays_on_the_device_are_reduced_and_exchanged(client: Any) -> None:
-    def work(comm: Any) -> list[Any]:
+def test_arrays_on_the_device_are_reduced_and_exchanged(client):
+    def work(comm):
         import cupy
 
         mine = cupy.full(1000, comm.rank + 1.0)
@@ -35,14 +31,14 @@ def test_arrays_on_the_device_are_reduced_and_exchanged(client: Any) -> None:
     assert gang.run(client, work) == [[3.0, 3.0, [10, 11, 12]], [3.0, 3.0, [0, 1, 2]]]
 
 
-def test_a_failure_on_the_device_leaves_a_usable_world(client: Any) -> None:
-    def hang(comm: Any) -> None:
+def test_a_failure_on_the_device_leaves_a_usable_world(client):
+    def hang(comm):
         import cupy
 
         comm.allreduce(cupy.ones(10))
         comm.wait(comm.irecv(cupy.empty(1 << 20), 1 - comm.rank, 9))
 
-    def total(comm: Any) -> float:
+    def total(comm):
         import cupy
 
         return float(comm.allreduce(cupy.ones(10))[0])
@@ -56,8 +52,8 @@ def test_a_failure_on_the_device_leaves_a_usable_world(client: Any) -> None:
 
 
 @pytest.mark.multigpu
-def test_every_rank_has_a_gpu_of_its_own(client: Any) -> None:
-    def own(comm: Any) -> Any:
+def test_every_rank_has_a_gpu_of_its_own(client):
+    def own(comm):
         import cupy
 
         kind = type(comm._device).__name__

@@ -86,10 +86,7 @@ def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, l
         "    return SimpleNamespace(vertex_part=[0] * len(vweights), edge_cuts=0)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with (
-        shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError),
-    ):
+    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError):
         run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
 
 
@@ -125,10 +122,7 @@ def stopped_child(folder, monkeypatch):
 
 def test_a_process_that_is_stopped_is_killed(graph, tmp_path, monkeypatch):
     note = stopped_child(tmp_path, monkeypatch)
-    with (
-        shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError) as caught,
-    ):
+    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError) as caught:
         run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0, timeout=1)
     assert not caught.value.memory
     pid = int(note.read_text())

@@ -6,9 +6,7 @@ import pytest
 
 from penstock import Graph, partition_graph
 from penstock.csr import CSR
-from penstock.errors import (
-    GraphError,
-)
+from penstock.errors import GraphError
 from penstock.partition.part import Partition, partitions
 from penstock.writer import create_graph
 

@@ -1,13 +1,9 @@
 """Locks keep processes apart, die with their holder."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +20,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+def holder(path):
     command = [sys.executable, "-P", "-c", HOLD, str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -37,7 +33,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_one_alone_or_several_together(tmp_path: Path) -> None:
+def test_one_alone_or_several_together(tmp_path):
     path = tmp_path / "lock"
     alone = try_lock(path)
     assert alone is not None
@@ -60,15 +56,15 @@ class GivenUp(Exception):
     """What who waits too long raises here."""
 
 
-def at_most(patience: float) -> Callable[[float], None]:
-    def waiting(seconds: float) -> None:
+def at_most(patience):
+    def waiting(seconds):
         if seconds > patience:
             raise GivenUp
 
     return waiting
 
 
-def test_it_dies_with_its_process(tmp_path: Path) -> None:
+def test_it_dies_with_its_process(tmp_path):
     path = tmp_path / "lock"
     with holder(path) as process:
         with pytest.raises(GivenUp):

@@ -1,11 +1,7 @@
 import pytest
 
 from penstock.errors import CapacityError, UsageError
-from penstock.sizes import (
-    need_disk,
-    need_memory,
-    parse_bytes,
-)
+from penstock.sizes import need_disk, need_memory, parse_bytes
 
 
 @pytest.mark.parametrize(

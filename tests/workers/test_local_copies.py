@@ -1,26 +1,16 @@
 """A graph is copied once a host, whole or not at all, and makes room when nobody uses it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.errors import (
-    CorruptFile,
-    GraphError,
-    MissingFile,
-    TruncatedFile,
-)
+from penstock.errors import CorruptFile, MissingFile, TruncatedFile
 from penstock.graph import Graph
 from penstock.workers.local_copies import LocalCopies
 from penstock.workers.resources.storage import Speed
@@ -57,32 +47,32 @@ with mine.hold(path) as local:
 class Copier:
     """Another process of this host that stages a graph."""
 
-    def __init__(self, path: Path, copies: Path) -> None:
+    def __init__(self, path, copies):
         command = [sys.executable, "-P", "-c", COPY, str(path), str(copies)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self.process.pid
 
-    def hear(self) -> str:
+    def hear(self):
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def go(self) -> None:
+    def go(self):
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
-    def end(self) -> None:
+    def end(self):
         self.process.kill()
         self.process.communicate(timeout=20)
 
 
 @pytest.fixture
-def copier(shared: Path, copies: Path) -> Iterator[Callable[..., Copier]]:
-    started: list[Copier] = []
+def copier(shared, copies):
+    started = []
 
-    def start() -> Copier:
+    def start():
         started.append(Copier(shared, copies))
         return started[-1]
 
@@ -92,25 +82,25 @@ def copier(shared: Path, copies: Path) -> Iterator[Callable[..., Copier]]:
 
 
 @pytest.fixture
-def copies(tmp_path: Path) -> Path:
+def copies(tmp_path):
     (tmp_path / "copies").mkdir()
     return tmp_path / "copies"
 
 
 @pytest.fixture
-def shared(make_graph: Callable[..., Graph]) -> Path:
+def shared(make_graph):
     """A graph on storage that passes for slow: whatever is not in ``copies``."""
     return make_graph(weights=True, features="dense", shard_edges=128, name="shared").path
 
 
 @pytest.fixture
-def mine(copies: Path) -> Iterator[LocalCopies]:
+def mine(copies):
     one = worker(copies)
     yield one
     one.close()
 
 
-def worker(copies: Path, **more: Any) -> LocalCopies:
+def worker(copies, **more):
     return LocalCopies(
         lambda: copies,
         lambda: copies,
@@ -119,16 +109,14 @@ def worker(copies: Path, **more: Any) -> LocalCopies:
     )
 
 
-def whole_copies(copies: Path) -> list[str]:
+def whole_copies(copies):
     return sorted(path.name for path in copies.iterdir() if path.is_dir())
 
 
 # -- copying --------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_copied_once_and_is_the_same(
-    mine: LocalCopies, copies: Path, shared: Path
-) -> None:
+def test_a_graph_is_copied_once_and_is_the_same(mine, copies, shared):
     with mine.hold(shared) as local, mine.hold(str(shared)) as again:
         assert local == again
         assert local.parent == copies
@@ -148,7 +136,7 @@ def test_a_graph_is_copied_once_and_is_the_same(
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def damage(path: Path, how: str) -> None:
+def damage(path, how):
     body = bytearray(path.read_bytes())
     if how == "missing":
         path.unlink()
@@ -170,9 +158,7 @@ def damage(path: Path, how: str) -> None:
         ("changed", CorruptFile),
     ],
 )
-def test_a_damaged_source_leaves_nothing(
-    how: str, error: type[GraphError], mine: LocalCopies, copies: Path, shared: Path
-) -> None:
+def test_a_damaged_source_leaves_nothing(how, error, mine, copies, shared):
     file = shared / "shards/00001/indices.npy"
     good = file.read_bytes()
     damage(file, how)
@@ -188,7 +174,7 @@ def test_a_damaged_source_leaves_nothing(
 # -- several at once ------------------------------------------------------------------------------
 
 
-def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Path) -> None:
+def test_processes_of_a_host_copy_once(copier, copies):
     first = copier()
     assert first.hear() == "copying"
     others = [copier(), copier()]
@@ -198,9 +184,7 @@ def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Pa
     assert len(whole_copies(copies)) == 1
 
 
-def test_after_a_kill_in_the_middle_the_next_succeeds(
-    copier: Callable[..., Copier], mine: LocalCopies, copies: Path, shared: Path
-) -> None:
+def test_after_a_kill_in_the_middle_the_next_succeeds(copier, mine, copies, shared):
     victim = copier()
     assert victim.hear() == "copying"
     os.kill(victim.pid, signal.SIGKILL)
@@ -217,11 +201,11 @@ Free = namedtuple("Free", "free")
 
 
 @pytest.fixture
-def room(copies: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def room(copies, monkeypatch):
     """Give the scratch disk so many bytes: what lies in ``copies`` counts."""
 
-    def give(total: int) -> None:
-        def usage(_: Path) -> Free:
+    def give(total):
+        def usage(_):
             files = [file for file in copies.rglob("*") if file.is_file()]
             return Free(total - sum(file.stat().st_size for file in files))
 
@@ -230,9 +214,7 @@ def room(copies: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]
     return give
 
 
-def test_the_longest_unused_makes_room(
-    mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
-) -> None:
+def test_the_longest_unused_makes_room(mine, copies, make_graph, room):
     paths = [make_graph(seed=n, name=f"g{n}").path for n in range(4)]
     size = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
     room(int(size * 3.5))

@@ -1,9 +1,5 @@
 """Hosts as MPICH and Open MPI spell them, and what is wrong with others."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from penstock.cluster.mpi.hosts import check_hosts, parse_hosts
@@ -22,7 +18,7 @@ h3   max-slots=2
 """
 
 
-def test_a_hostfile(tmp_path: Path) -> None:
+def test_a_hostfile(tmp_path):
     file = tmp_path / "hosts.txt"
     file.write_text(HOSTFILE)
     hosts = parse_hosts(str(file))
@@ -36,7 +32,7 @@ def test_a_hostfile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["h1:0", "h1:two", "h1:2 slots=2", "h1 cores=2", "-x:4"])
-def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_named(line, tmp_path):
     file = tmp_path / "hosts.txt"
     file.write_text(f"h0\n{line}\n")
     with pytest.raises(UsageError) as caught:
@@ -44,6 +40,6 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
     assert line in str(caught.value)
 
 
-def test_fewer_slots_than_ranks() -> None:
+def test_fewer_slots_than_ranks():
     with pytest.raises(UsageError):
         check_hosts(parse_hosts("h1:2,h2:1"), 8)

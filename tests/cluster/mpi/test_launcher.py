@@ -1,10 +1,5 @@
 """Which mpiexec belongs to the MPI that mpi4py loads, and what is said where none does."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from penstock.cluster.mpi.launcher import (
@@ -36,7 +31,7 @@ SLURM = "slurm-wlm 22.05.8\n"
         ("Own MPI 7\nof this site", "other", ()),
     ],
 )
-def test_libraries(text: str, name: str, version: tuple[int, ...]) -> None:
+def test_libraries(text, name, version):
     library = read_library(text, "/x/libmpi.so")
     assert (library.name, library.version) == (name, version)
 
@@ -51,20 +46,17 @@ def test_libraries(text: str, name: str, version: tuple[int, ...]) -> None:
         (SLURM, "srun", (22, 5, 8)),
     ],
 )
-def test_launchers(text: str, family: str, version: tuple[int, ...]) -> None:
+def test_launchers(text, family, version):
     launcher = read_launcher("p", text)
     assert launcher is not None
     assert (launcher.family, launcher.version) == (family, version)
 
 
-Install = Callable[[str, str], Path]
-
-
 @pytest.fixture
-def install(tmp_path: Path) -> Install:
+def install(tmp_path):
     """Put a program that answers --version in a folder of its own."""
 
-    def put(name: str, text: str) -> Path:
+    def put(name, text):
         program = tmp_path / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
@@ -74,15 +66,15 @@ def install(tmp_path: Path) -> Install:
     return put
 
 
-def mpich(path: Path | str = "/x/libmpi.so.12") -> Library:
+def mpich(path="/x/libmpi.so.12"):
     return Library("mpich", (5, 0, 2), str(path), "MPICH 5.0.2")
 
 
-def openmpi(path: Path | str = "/x/libmpi.so.40") -> Library:
+def openmpi(path="/x/libmpi.so.40"):
     return Library("openmpi", (4, 1, 4), str(path), "Open MPI 4.1.4")
 
 
-def test_the_one_next_to_the_library_comes_first(install: Install, tmp_path: Path) -> None:
+def test_the_one_next_to_the_library_comes_first(install, tmp_path):
     launcher = install("mpi/bin/mpiexec", HYDRA)
     on_path = install("path/mpiexec", HYDRA)
     for library in ("mpi/lib/libmpi.so.12", "mpi/lib/release/libmpi.so.12"):
@@ -92,7 +84,7 @@ def test_the_one_next_to_the_library_comes_first(install: Install, tmp_path: Pat
     assert found.path == str(on_path)
 
 
-def test_another_mpi_of_the_same_folder_is_passed_by(install: Install) -> None:
+def test_another_mpi_of_the_same_folder_is_passed_by(install):
     # What Debian's alternatives make of a machine with both.
     install("bin/mpiexec", OPEN_MPI_4)
     install("bin/mpiexec.hydra", HYDRA)
@@ -101,7 +93,7 @@ def test_another_mpi_of_the_same_folder_is_passed_by(install: Install) -> None:
     assert find_launcher(None, openmpi(), path=folder).family == "openmpi"
 
 
-def test_one_of_another_mpi(install: Install) -> None:
+def test_one_of_another_mpi(install):
     program = install("bin/mpiexec", OPEN_MPI_4)
     for given in (None, str(program)):
         with pytest.raises(ClusterError):

@@ -1,16 +1,10 @@
 """Commands and environments as data, and the MPI that is here runs them."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.mpi.hosts import Host
-from penstock.cluster.mpi.mpiexec import (
-    Launcher,
-    launch_command,
-    launch_environment,
-)
+from penstock.cluster.mpi.mpiexec import Launcher, launch_command, launch_environment
 
 HYDRA = Launcher("/m/mpiexec", "hydra", (5, 0, 2))
 OPEN_MPI_4 = Launcher("/o/mpiexec", "openmpi", (4, 1, 4))
@@ -56,9 +50,7 @@ UNBOUND = "--map-by slot:OVERSUBSCRIBE --bind-to none"
         ),
     ],
 )
-def test_commands(
-    launcher: Launcher, hosts: tuple[Host, ...] | None, agent: str | None, gpus: bool, words: str
-) -> None:
+def test_commands(launcher, hosts, agent, gpus, words):
     command = launch_command(
         launcher,
         ["python", "-P", "a b.py"],
@@ -71,7 +63,7 @@ def test_commands(
     assert command == [launcher.path, *words.split(), "-n", "3", "python", "-P", "a b.py"]
 
 
-def test_the_job_around_us_is_forgotten() -> None:
+def test_the_job_around_us_is_forgotten():
     mine = {"HOME": "/root", "SLURM_JOB_ID": "5", "DASK_X": "1", "OMPI_MCA_pml": "ucx"}
     job = {
         "PMI_RANK": "0",
@@ -98,5 +90,5 @@ def test_the_job_around_us_is_forgotten() -> None:
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),  # a batch script
     ],
 )
-def test_inside_a_job(environ: dict[str, str], expected: tuple[int, int] | None) -> None:
+def test_inside_a_job(environ, expected):
     assert inside_mpi_job(environ) == expected

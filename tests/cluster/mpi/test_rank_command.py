@@ -1,7 +1,5 @@
 """The command and the environment of ranks follow from the options."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +23,7 @@ MPICH = Library("mpich", (5, 0), "/usr/lib/libmpi.so.12", "MPICH 5.0")
         (False, {"UCX_TLS": "rc"}, None),
     ],
 )
-def test_ranks_of_one_host_listen_on_it_alone(
-    remote: bool, environ: dict[str, str], device: str | None
-) -> None:
+def test_ranks_of_one_host_listen_on_it_alone(remote, environ, device):
     env = world_environment(replace(PLAN, remote=remote), HYDRA, MPICH, environ)
     assert env.get("UCX_NET_DEVICES") == device
     assert env.get("FI_TCP_IFACE") == (None if remote else "lo")

@@ -51,9 +51,18 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     for kernels in (naive, cpu):
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
         kernels.scatter_edges(
-            csr.indptr, csr.indices, csr.relations, first, starts, positions, at,
-            heads, tails, relations if typed else None, *drawn,
-        )  # fmt: skip
+            csr.indptr,
+            csr.indices,
+            csr.relations,
+            first,
+            starts,
+            positions,
+            at,
+            heads,
+            tails,
+            relations if typed else None,
+            *drawn,
+        )
         found.append((heads, tails, relations))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -62,9 +71,13 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     bucket = np.repeat(np.arange(n * n), counts.reshape(n * n, groups).sum(axis=1))
     heads, tails, relations = found[1]
     got = sorted(
-        zip(order[starts[bucket // n] + heads], order[starts[bucket % n] + tails], relations,
-            strict=True)
-    )  # fmt: skip
+        zip(
+            order[starts[bucket // n] + heads],
+            order[starts[bucket % n] + tails],
+            relations,
+            strict=True,
+        )
+    )
     kinds = csr.relations if typed else np.full(csr.edges, -1)
     assert got == sorted(zip(csr.sources(), csr.indices, kinds, strict=True))
 
@@ -121,16 +134,22 @@ def test_mixed_edges_are_all_edges_of_their_runs_once(seed, sizes, typed):
     tails, relations = heads + 10_000, (heads + 20_000 if typed else None)
     raised = [rng.integers(0, 2**20, len(sizes)) for _ in range(2)]
     keys = naive.mix_keys(seed, 3)
-    wanted = [(h + raised[0][k], h + 10_000 + raised[1][k]) for k in range(len(sizes))
-              for h in range(begins[k], begins[k] + sizes[k])]  # fmt: skip
+    wanted = [
+        (h + raised[0][k], h + 10_000 + raised[1][k])
+        for k in range(len(sizes))
+        for h in range(begins[k], begins[k] + sizes[k])
+    ]
     found = []
     for kernels in (naive, cpu):
         got = []
         size = int(rng.integers(1, 2 * BLOCK))
         for start in range(0, count, size):
             n = min(size, count - start)
-            out = (np.empty(n, np.int64), np.empty(n, np.int64),
-                   np.empty(n, np.int32) if typed else None)  # fmt: skip
+            out = (
+                np.empty(n, np.int64),
+                np.empty(n, np.int64),
+                np.empty(n, np.int32) if typed else None,
+            )
             kernels.mix_edges(
                 heads, tails, relations, begins, offsets, *raised, keys, count, start, out
             )

@@ -1,7 +1,5 @@
 """Whether values are numbers: every backend finds the one that is none, wherever it is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +12,7 @@ STARTS = np.array([0, 10, 10, 50, NODES])
 TARGET_BITS, RELATION_BITS = 7, 3
 
 
-def random_edges(count: int, seed: int) -> tuple[Any, Any, Any]:
+def random_edges(count, seed):
     random = np.random.default_rng(seed)
     sources, targets = random.integers(0, NODES, (2, count)).astype(np.int32)
     return sources, targets, random.integers(0, 8, count).astype(np.int32)
@@ -26,9 +22,7 @@ def random_edges(count: int, seed: int) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("keep_loops", [False, True])
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3000])
-def test_bin_edges(
-    backend: Any, same: Any, both_ways: bool, keep_loops: bool, typed: bool, count: int
-) -> None:
+def test_bin_edges(backend, same, both_ways, keep_loops, typed, count):
     sources, targets, relations = random_edges(count, seed=count)
     relations = relations if typed else None
     how = {"both_ways": both_ways, "keep_loops": keep_loops}
@@ -39,7 +33,7 @@ def test_bin_edges(
     same(got, truth)
 
 
-def test_bin_edges_of_64_bit_ids(backend: Any, same: Any) -> None:
+def test_bin_edges_of_64_bit_ids(backend, same):
     nodes = 2**34
     random = np.random.default_rng(0)
     sources, targets = random.integers(0, nodes, (2, 2000))
@@ -55,9 +49,7 @@ def test_bin_edges_of_64_bit_ids(backend: Any, same: Any) -> None:
 @pytest.mark.parametrize("bits", [1, 10, 11, 12, 33, 64])
 @pytest.mark.parametrize("with_order", [False, True])
 @pytest.mark.parametrize("skip", [0, 1])
-def test_sort_keys_is_stable(
-    backend: Any, same: Any, bits: int, with_order: bool, skip: int
-) -> None:
+def test_sort_keys_is_stable(backend, same, bits, with_order, skip):
     random = np.random.default_rng(bits)
     keys = random.integers(0, 2**63, 5000).astype(np.uint64) >> np.uint64(64 - bits)
     keys[::3] = keys[0]
@@ -71,9 +63,7 @@ def test_sort_keys_is_stable(
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 @pytest.mark.parametrize("keys_differ", [1, 40, 4000])
 @pytest.mark.parametrize("count", [0, 1, 3000])
-def test_sort_times_sorts_equal_keys_alone(
-    backend: Any, same: Any, dtype: str, keys_differ: int, count: int
-) -> None:
+def test_sort_times_sorts_equal_keys_alone(backend, same, dtype, keys_differ, count):
     random = np.random.default_rng(count)
     keys = np.sort(random.integers(0, keys_differ, count)).astype(np.uint64)
     order = random.permutation(count).astype(np.int32)
@@ -88,7 +78,7 @@ def test_sort_times_sorts_equal_keys_alone(
 @pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3000])
-def test_compare_directions(backend: Any, same: Any, timed: bool, once: bool, count: int) -> None:
+def test_compare_directions(backend, same, timed, once, count):
     random = np.random.default_rng(count)
     keys = np.sort(random.integers(0, 1000, count)) * 2 + random.integers(0, 2, count)
     keys, times = keys.astype(np.uint64), np.sort(random.integers(0, 4, count)) if timed else None
@@ -101,9 +91,7 @@ def test_compare_directions(backend: Any, same: Any, timed: bool, once: bool, co
 
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
-def test_build_rows_tells_edges_apart_by_time(
-    backend: Any, same: Any, merge: bool, dtype: str
-) -> None:
+def test_build_rows_tells_edges_apart_by_time(backend, same, merge, dtype):
     random = np.random.default_rng(3)
     keys = np.sort(random.integers(0, 1 << 9, 3000)).astype(np.uint64)
     times = random.integers(0, 4, 3000)
@@ -119,7 +107,7 @@ def test_build_rows_tells_edges_apart_by_time(
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("relation_bits", [0, 3])
 @pytest.mark.parametrize("count", [0, 1, 4000])
-def test_build_rows(backend: Any, same: Any, merge: bool, relation_bits: int, count: int) -> None:
+def test_build_rows(backend, same, merge, relation_bits, count):
     random = np.random.default_rng(1)
     keys = np.sort(random.integers(0, 1 << (5 + 4 + relation_bits), count)).astype(np.uint64)
     truth = naive.build_rows(keys, 32, 4, relation_bits, merge=merge)
@@ -129,7 +117,7 @@ def test_build_rows(backend: Any, same: Any, merge: bool, relation_bits: int, co
 
 @pytest.mark.parametrize("how", ["sum", "max", "min", "first"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float64"])
-def test_merge_values(backend: Any, same: Any, how: str, dtype: str) -> None:
+def test_merge_values(backend, same, how, dtype):
     random = np.random.default_rng(2)
     values = (random.random(1000) * 1000).astype(dtype)
     order = random.permutation(1000).astype(np.int32)
@@ -146,7 +134,7 @@ def test_merge_values(backend: Any, same: Any, how: str, dtype: str) -> None:
     st.lists(st.integers(0, 21), max_size=4),
     st.booleans(),
 )
-def test_edges_become_the_matrix_scipy_makes(edges: Any, cuts: list[int], both_ways: bool) -> None:
+def test_edges_become_the_matrix_scipy_makes(edges, cuts, both_ways):
     import scipy.sparse as sp
 
     sources, targets = np.ascontiguousarray(edges[0]), np.ascontiguousarray(edges[1])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from penstock.kernels.naive import degrees as naive
 
 @pytest.mark.parametrize("inward", [False, True])
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
-def test_add_degrees_over_row_ranges(inward: bool, kept: float) -> None:
+def test_add_degrees_over_row_ranges(inward, kept):
     random = np.random.default_rng(3)
     csr = CSR.from_edges(*random.integers(0, 50, (2, 600)), 50)
     keep = random.random(50) < kept

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +9,7 @@ from penstock.kernels.naive.scramble import scramble
 ENTITIES, RELATIONS, CLUSTERS = 1000, 30, 62
 
 
-def asked(noise: float, first: int = 100, count: int = 5000, seed: int = 3) -> tuple[Any, ...]:
+def asked(noise, first=100, count=5000, seed=3):
     entities = scramble(seed, 1, 0, ENTITIES, ENTITIES)
     shifts = (np.arange(RELATIONS, dtype=np.int32) * 7) % CLUSTERS
     heads = generate_rules.zipf_quantiles(ENTITIES, 0.8)
@@ -21,22 +17,14 @@ def asked(noise: float, first: int = 100, count: int = 5000, seed: int = 3) -> t
     return seed, entities, CLUSTERS, shifts, heads, relations, int(noise * 2**32), first, count
 
 
-def assert_same(got: Any, truth: Any) -> None:
-    for ours, expected in zip(got, truth, strict=True):
-        assert ours.dtype == expected.dtype
-        np.testing.assert_array_equal(ours, expected)
-
-
 @pytest.mark.parametrize("noise", [0, 0.1, 1])
 @pytest.mark.parametrize(("first", "count"), [(0, 5000), (2**33, 100), (7, 0)])
-def test_triples(noise: float, first: int, count: int) -> None:
-    assert_same(
-        cpu.triples(*asked(noise, first, count)), naive.triples(*asked(noise, first, count))
-    )
+def test_triples(same, noise, first, count):
+    same(cpu.triples(*asked(noise, first, count)), naive.triples(*asked(noise, first, count)))
 
 
 @pytest.mark.parametrize("noise", [0, 0.25])
-def test_the_rule_holds(noise: float) -> None:
+def test_the_rule_holds(noise):
     _, entities, _, shifts, *_ = arguments = asked(noise, 0, 20_000)
     heads, tails, relations = cpu.triples(*arguments)
     position = np.empty(ENTITIES, np.int64)
@@ -49,7 +37,7 @@ def test_the_rule_holds(noise: float) -> None:
 
 
 @pytest.mark.parametrize("skew", [0, 0.5, 0.8, 1, 1.5, 3])
-def test_zipf(skew: float) -> None:
+def test_zipf(skew):
     quantiles = generate_rules.zipf_quantiles(1000, skew)
     assert quantiles[0] == 0
     assert quantiles[-1] == 1000
@@ -69,11 +57,11 @@ def test_zipf(skew: float) -> None:
 
 
 @pytest.mark.parametrize(("valid", "test"), [(0, 0), (0.05, 0.1), (0.5, 0.49)])
-def test_splits(valid: float, test: float) -> None:
+def test_splits(same, valid, test):
     triples = cpu.triples(*asked(0.5, 0, 20_000))
     chances = int(valid * 2**32), int(test * 2**32)
     truth = naive.splits(3, *triples, *chances)
-    assert_same([cpu.splits(3, *triples, *chances)], [truth])
+    same(cpu.splits(3, *triples, *chances), truth)
     key = (triples[0].astype(np.int64) * ENTITIES + triples[1]) * RELATIONS + triples[2]
     _, first, back = np.unique(key, return_index=True, return_inverse=True)
     np.testing.assert_array_equal(truth, truth[first][back])  # duplicates agree

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,13 +9,13 @@ from penstock.kernels.naive import scramble as naive
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
-def test_is_a_permutation(size: int, seed: int) -> None:
+def test_is_a_permutation(size, seed):
     moved = cpu.scramble(seed, 14, 0, size, size)
     np.testing.assert_array_equal(np.sort(moved), np.arange(size))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 64, 1000, 2**20, 2**31 - 1])
-def test_backends_agree(size: int) -> None:
+def test_backends_agree(size):
     first, count = max(0, size - 700), min(size, 700)
     truth = naive.scramble(3, 1, first, count, size)
     assert truth.dtype == np.int32

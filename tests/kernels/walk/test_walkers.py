@@ -1,9 +1,5 @@
 """Walks over parts of a graph, played in one process: the same as on the whole graph."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -50,12 +46,12 @@ RULES = {
 }
 
 
-def pick(walkers: Walkers, places: Any) -> Walkers:
+def pick(walkers, places):
     """Return the walkers at ``places``: indices, a mask or a slice."""
     return Walkers(**{name: getattr(walkers, name)[places] for name in records.NAMES})
 
 
-def columns_of(seed: int, *, directed: bool, nodes: int = NODES) -> dict[str, Any]:
+def columns_of(seed, *, directed, nodes=NODES):
     """A graph with a hub, dead ends, parallel edges and edges of weight 0, as columns."""
     random = np.random.default_rng(seed)
     ends = random.integers(0, nodes, (4 * nodes, 2))
@@ -74,7 +70,7 @@ def columns_of(seed: int, *, directed: bool, nodes: int = NODES) -> dict[str, An
     return {name: getattr(csr, name) for name in ROWS} | {"degrees": degrees}
 
 
-def part_of(columns: dict[str, Any], owned: Any) -> dict[str, Any]:
+def part_of(columns, owned):
     """The columns of some rows."""
     indptr = columns["indptr"]
     edges = [np.arange(indptr[node], indptr[node + 1]) for node in owned]
@@ -83,7 +79,7 @@ def part_of(columns: dict[str, Any], owned: Any) -> dict[str, Any]:
     return columns | part | {"indptr": np.cumsum([0, *map(len, edges)], dtype=np.int64)}
 
 
-def rows_of(backend: Any, rules: WalkRules, columns: dict[str, Any]) -> WalkGraph:
+def rows_of(backend, rules, columns):
     """Rows as the rules read them."""
     module = backend.module("walk")
     weighted, timed = rules.sampler != Sampler.DIRECT, rules.timed
@@ -103,15 +99,13 @@ def rows_of(backend: Any, rules: WalkRules, columns: dict[str, Any]) -> WalkGrap
     return module.tables(rows, rules)
 
 
-def whole(backend: Any, rules: WalkRules, columns: dict[str, Any], starts: Any) -> Any:
+def whole(backend, rules, columns, starts):
     rows = rows_of(backend, rules, columns)
     walks = backend.put(np.arange(len(starts), dtype=np.int64))
     return backend.get(backend.module("walk").walk(rows, rules, walks, backend.put(starts)))
 
 
-def in_parts(
-    backend: Any, rules: WalkRules, columns: dict[str, Any], starts: Any, assignment: Any
-) -> Any:
+def in_parts(backend, rules, columns, starts, assignment):
     """Paths of walkers that migrate between parts, and how many did."""
     module, parts = backend.module("walk"), []
     ids = columns["indices"].dtype
@@ -131,7 +125,7 @@ def in_parts(
         parts.append((rows, owned, backend.put(paths), walkers))
     moved = 0
     while True:
-        boxes: list[list[Any]] = [[] for _ in parts]
+        boxes = [[] for _ in parts]
         for rows, owned, paths, walkers in parts:
             module.advance(rows, rules, owned, walkers, paths)
             for rank, box in enumerate(boxes):
@@ -150,7 +144,7 @@ def in_parts(
     return known.max(axis=0), moved
 
 
-def starts_of(columns: dict[str, Any], count: int = WALKS) -> Any:
+def starts_of(columns, count=WALKS):
     return (np.arange(count) * 7 % (len(columns["indptr"]) - 1)).astype(columns["indices"].dtype)
 
 
@@ -163,7 +157,7 @@ def starts_of(columns: dict[str, Any], count: int = WALKS) -> Any:
         for name in RULES
     ],
 )
-def test_parts_walk_as_the_whole_graph_does(backend: Any, name: str, k: int) -> None:
+def test_parts_walk_as_the_whole_graph_does(backend, name, k):
     rules = RULES[name]
     if backend.name == "cuda" and rules.sampler == Sampler.RESERVOIR:
         pytest.skip("no reservoir in parts on a GPU")

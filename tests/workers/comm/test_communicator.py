@@ -4,14 +4,9 @@ The cases are functions in ranks/communicator.py, which mpiexec starts; each wor
 them, because to start one takes longer than most of them.
 """
 
-from __future__ import annotations
-
 import re
-import subprocess
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,16 +29,15 @@ WORLDS = {
 
 
 @pytest.fixture(scope="module")
-def world(mpirun: Callable[..., Any]) -> Callable[[str, int], subprocess.CompletedProcess[str]]:
+def world(mpirun):
     @cache
-    def run(mode: str, ranks: int) -> subprocess.CompletedProcess[str]:
-        ended: subprocess.CompletedProcess[str] = mpirun(PROGRAM, ranks, mode, timeout=120)
-        return ended
+    def run(mode, ranks):
+        return mpirun(PROGRAM, ranks, mode, timeout=120)
 
     return run
 
 
-def check(ended: subprocess.CompletedProcess[str], case: str) -> None:
+def check(ended, case):
     failed = re.search(r"FAILED in (\w+)", ended.stdout)
     if re.search(rf"passed {case}\b", ended.stdout):
         return
@@ -60,7 +54,7 @@ def check(ended: subprocess.CompletedProcess[str], case: str) -> None:
         for case in cases
     ],
 )
-def test_against_numpy(world: Any, mode: str, ranks: int, case: str) -> None:
+def test_against_numpy(world, mode, ranks, case):
     check(world(mode, ranks), case)
 
 
@@ -68,12 +62,12 @@ def test_against_numpy(world: Any, mode: str, ranks: int, case: str) -> None:
     ("mode", "ranks"),
     [pytest.param(*how, marks=pytest.mark.slow if how[0] == "pieces" else ()) for how in WORLDS],
 )
-def test_all_ranks_end_in_order(world: Any, mode: str, ranks: int) -> None:
+def test_all_ranks_end_in_order(world, mode, ranks):
     assert world(mode, ranks).returncode == 0, world(mode, ranks).stdout
 
 
 @pytest.mark.slow
-def test_more_than_int_can_count(mpirun: Callable[..., Any]) -> None:
+def test_more_than_int_can_count(mpirun):
     if available_memory() < 14 << 30:  # of which tests that run beside it take some
         pytest.skip("needs 14 GB of memory")
     ended = mpirun(PROGRAM, 2, "whole", "beyond_int", timeout=300)

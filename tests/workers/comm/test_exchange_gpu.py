@@ -1,19 +1,14 @@
 """Arrays on GPUs travel between ranks as NumPy says: through NCCL, and through pinned memory."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock import connect, gang
 from penstock.errors import GangError
 
-Mpirun = Callable[..., Any]
 RANKS = Path(__file__).with_name("gpu_ranks.py")
 CASES = (
     "kind messages reductions refusals collectives disagreements together streams followed marked "
@@ -23,7 +18,7 @@ CASES = (
 
 
 @cache
-def run(mpirun: Mpirun, ranks: int, kind: str, *cases: str) -> str:
+def run(mpirun, ranks, kind, *cases):
     """Run cases of gpu_ranks.py in one MPI world, and return what it printed."""
     try:
         done = mpirun(RANKS, ranks, kind, *cases, timeout=180, gpus=True)
@@ -33,7 +28,7 @@ def run(mpirun: Mpirun, ranks: int, kind: str, *cases: str) -> str:
     return f"{done.stdout}\nexit code {done.returncode}"
 
 
-def passed(mpirun: Mpirun, ranks: int, kind: str, case: str, cases: Sequence[str]) -> None:
+def passed(mpirun, ranks, kind, case, cases):
     output = run(mpirun, ranks, kind, *cases)
     assert f"passed {case} " in output, output
 
@@ -41,13 +36,13 @@ def passed(mpirun: Mpirun, ranks: int, kind: str, case: str, cases: Sequence[str
 @pytest.mark.gpu
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", CASES)
-def test_two_ranks_on_one_gpu(mpirun: Mpirun, case: str) -> None:
+def test_two_ranks_on_one_gpu(mpirun, case):
     passed(mpirun, 2, "shared", case, CASES)
 
 
 @pytest.mark.gpu
 @pytest.mark.mpi
-def test_one_rank_needs_no_others(mpirun: Mpirun) -> None:
+def test_one_rank_needs_no_others(mpirun):
     passed(mpirun, 1, "own", "collectives", ["kind", "messages", "reductions", "collectives"])
 
 
@@ -55,7 +50,7 @@ def test_one_rank_needs_no_others(mpirun: Mpirun) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_a_gpu_each(mpirun: Mpirun, ranks: int, case: str) -> None:
+def test_a_gpu_each(mpirun, ranks, case):
     import cupy
 
     if cupy.cuda.runtime.getDeviceCount() < ranks:
@@ -65,7 +60,7 @@ def test_a_gpu_each(mpirun: Mpirun, ranks: int, case: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.mpi
-def test_gangs_of_workers_with_gpus() -> None:
+def test_gangs_of_workers_with_gpus():
     import cupy
 
     count = cupy.cuda.runtime.getDeviceCount()
@@ -73,13 +68,13 @@ def test_gangs_of_workers_with_gpus() -> None:
     way = "NcclExchange" if count >= ranks else "StagedExchange"
 
     # Nested, so that they travel by value.
-    def total(comm: Any) -> tuple[float, str]:
+    def total(comm):
         import cupy
 
         array = comm.allreduce(cupy.full(1000, comm.rank + 1.0))
         return float(array[999]), type(comm._device).__name__
 
-    def broken(comm: Any, *, together: bool) -> None:
+    def broken(comm, *, together):
         import cupy
 
         if together:
@@ -102,7 +97,7 @@ def test_gangs_of_workers_with_gpus() -> None:
 
 @pytest.mark.multigpu
 @pytest.mark.mpi
-def test_more_elements_than_an_int_counts(mpirun: Mpirun) -> None:
+def test_more_elements_than_an_int_counts(mpirun):
     import cupy
 
     if cupy.cuda.runtime.memGetInfo()[0] < 16 << 30:

@@ -1,7 +1,5 @@
 """MPI is loaded only when asked for, and its absence is said in one paragraph."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -22,7 +20,7 @@ print(MPI.Get_library_version(), MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 """
 
 
-def ask(**environment: str) -> subprocess.CompletedProcess[str]:
+def ask(**environment):
     return subprocess.run(
         [sys.executable, "-P", "-c", ASK],
         capture_output=True,
@@ -33,7 +31,7 @@ def ask(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.mpi
-def test_the_library_that_is_there_is_loaded_for_threads() -> None:
+def test_the_library_that_is_there_is_loaded_for_threads():
     answer = ask()
     if answer.returncode == 7:
         pytest.skip(f"no MPI here: {answer.stdout.strip()}")

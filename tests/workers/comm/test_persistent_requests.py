@@ -1,10 +1,5 @@
 """Exchanges that are made many times with the same arrays, in real gangs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,14 +10,14 @@ pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     with connect("mpi", workers=2) as client:
         yield client
 
 
 @pytest.mark.parametrize("piece", [1 << 30, 16])  # the second is too short for one message
-def test_every_round_brings_what_the_arrays_hold_then(client: Any, piece: int) -> None:
-    def rounds(comm: Any, piece: int) -> bool:
+def test_every_round_brings_what_the_arrays_hold_then(client, piece):
+    def rounds(comm, piece):
         from penstock.workers.comm import communicator, exchange_mpi, persistent_requests
 
         usual = exchange_mpi.PIECE
@@ -55,8 +50,8 @@ def test_every_round_brings_what_the_arrays_hold_then(client: Any, piece: int) -
     assert gang.run(client, rounds, (piece,)) == [True, True]
 
 
-def test_a_round_that_never_ends_is_withdrawn(client: Any) -> None:
-    def half(comm: Any) -> None:
+def test_a_round_that_never_ends_is_withdrawn(client):
+    def half(comm):
         ghosts = np.zeros(1 << 18)
         halo = comm.persistent(receives=[(ghosts, 1 - comm.rank, 3)])
         halo.start()

@@ -1,15 +1,11 @@
 """Shared memory of dead ranks is removed; that of others, and what nobody noted, stays."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -40,11 +36,11 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def segment() -> Iterator[Callable[..., Path]]:
+def segment():
     """Make files in /dev/shm."""
     made = []
 
-    def make(ending: str = "") -> Path:
+    def make(ending=""):
         path = SHM / f"penstocktest_{uuid4().hex[:12]}_{ending}"
         path.write_bytes(bytes(4096))
         made.append(path)
@@ -56,11 +52,11 @@ def segment() -> Iterator[Callable[..., Path]]:
 
 
 @pytest.fixture
-def rank() -> Iterator[Callable[..., Any]]:
+def rank():
     """Start a process that maps files and notes them; it waits for a line, and then for another."""
     started = []
 
-    def start(*mapped: Path) -> Any:
+    def start(*mapped):
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", RANK, *map(str, mapped)],
             stdin=subprocess.PIPE,
@@ -78,11 +74,11 @@ def rank() -> Iterator[Callable[..., Any]]:
         process.communicate()
 
 
-def notes(pid: int) -> list[Path]:
+def notes(pid):
     return list(SHM.glob(f"penstock-{os.getuid()}-{pid}-*"))
 
 
-def test_only_what_a_dead_process_noted_is_removed(segment: Any, rank: Any) -> None:
+def test_only_what_a_dead_process_noted_is_removed(segment, rank):
     first, second, living, unnoted = (segment() for _ in range(4))
     dying, other = rank(first, second), rank(living)
     assert len(notes(dying.pid)) == 1
@@ -102,13 +98,13 @@ def test_only_what_a_dead_process_noted_is_removed(segment: Any, rank: Any) -> N
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder that takes the place of /dev/shm for notes."""
     monkeypatch.setattr(segments, "_SHM", tmp_path)
     return tmp_path
 
 
-def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None = None) -> Path:
+def note_of(folder, pid, started, *paths, user=None):
     user = os.getuid() if user is None else user
     note = folder / f"penstock-{user}-{pid}-{started}"
     note.write_text("\n".join(map(str, paths)))
@@ -118,7 +114,7 @@ def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None
 # Everybody may write to /dev/shm, so a note may say anything.
 
 
-def test_nothing_outside_is_removed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_nothing_outside_is_removed(folder, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside") / "thesis"
     outside.touch()
     inside = folder / "segment"
@@ -130,7 +126,7 @@ def test_nothing_outside_is_removed(folder: Path, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.mpi
-def test_nothing_is_left_of_a_world_that_was_killed(mpirun: Callable[..., Any]) -> None:
+def test_nothing_is_left_of_a_world_that_was_killed(mpirun):
     unnoted = SHM / f"penstocktest_{uuid4().hex[:12]}"
     unnoted.touch()
     try:

@@ -1,9 +1,5 @@
 """The edges of all splits, some at a time, and what of them is known of a query."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,15 +11,18 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_held_out_edges_are_known_as_directions_are(tmp_path: Path, directed: bool) -> None:
+def test_held_out_edges_are_known_as_directions_are(tmp_path, directed):
     """An undirected edge that is held out is listed once; it answers both of its ends."""
     rng = np.random.default_rng(0)
     pairs = {(int(min(e)), int(max(e))) for e in rng.integers(0, 12, (60, 2)) if e[0] != e[1]}
     (tmp_path / "edges.txt").write_text("".join(f"{a} {b}\n" for a, b in sorted(pairs)))
     etl(
-        tmp_path / "edges.txt", tmp_path / "g", split_edges=(0.4, 0.3, 0.3), directed=directed,
+        tmp_path / "edges.txt",
+        tmp_path / "g",
+        split_edges=(0.4, 0.3, 0.3),
+        directed=directed,
         cluster=ClusterSpec(cluster="threads"),
-    )  # fmt: skip
+    )
     graph = Graph.open(tmp_path / "g")
     ids = [int(name) for name in graph.user_ids().to_pylist()]
     true = {(ids.index(a), ids.index(b)) for a, b in pairs if a in ids and b in ids}

@@ -1,12 +1,8 @@
 """A training run of embeddings: the same however it is cut into sittings, threads and swaps."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +17,20 @@ from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoints
-from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
-SMALL: dict[str, Any] = {
-    "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
-    "validate_every": 1, "lr": 0.3, "schedule": "constant",
-}  # fmt: skip
+SMALL = {
+    "model": "complex",
+    "dim": 8,
+    "batch": 64,
+    "negatives": 16,
+    "epochs": 3,
+    "validate_sample": 100,
+    "validate_every": 1,
+    "lr": 0.3,
+    "schedule": "constant",
+}
 
 
 class Comm:
@@ -35,28 +38,28 @@ class Comm:
 
     rank, size = 0, 1
 
-    def __init__(self, stop: int | None = None) -> None:
-        self.logged: list[dict[str, Any]] = []
+    def __init__(self, stop=None):
+        self.logged = []
         self.stop, self.checks = stop, 0
 
-    def log(self, **metrics: Any) -> None:
+    def log(self, **metrics):
         self.logged.append(metrics)
 
-    def check(self) -> None:
+    def check(self):
         self.checks += 1
         if self.stop is not None and self.checks >= self.stop:
             raise KeyboardInterrupt
 
 
-def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) -> Trained:
+def run(graph, folder, comm=None, **options):
     folder.mkdir(exist_ok=True)
     init = options.pop("init", None)
     names = options.pop("init_relations", ())
     task = TrainTask(graph.path, folder, Training(**{**SMALL, **options}), init, names)
-    return train(comm or Comm(), task)  # type: ignore[arg-type]
+    return train(comm or Comm(), task)
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -65,9 +68,7 @@ OUT_OF_CORE = {"partitions": 5, "batch": 16}
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
 @pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_a_resumed_training_is_the_same(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str
-) -> None:
+def test_a_resumed_training_is_the_same(graph, tmp_path, more, optimizer):
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(graph, tmp_path / "whole", epochs=3, **more)
     run(graph, tmp_path / "parts", epochs=1, **more)
@@ -79,9 +80,7 @@ def test_a_resumed_training_is_the_same(
     ]
 
 
-def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_is_interrupted_goes_on_within_an_epoch(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**OUT_OF_CORE, "checkpoint_minutes": 1e-9}
     run(graph, tmp_path / "whole", **more)
@@ -103,7 +102,7 @@ def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
-def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any]) -> None:
+def test_what_does_not_matter(graph, tmp_path, other):
     run(graph, tmp_path / "one", **OUT_OF_CORE)
     run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
@@ -123,23 +122,19 @@ def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any
     ],
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
-def test_every_way_of_training_lowers_the_loss(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
-) -> None:
+def test_every_way_of_training_lowers_the_loss(graph, tmp_path, more):
     run(graph, tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
     assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_negatives_are_fairly_shared_among_partitions(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
+def test_negatives_are_fairly_shared_among_partitions(graph, tmp_path, monkeypatch, share):
     """Of an own partition a node is as likely as in memory, of others by their degrees."""
     found = []
     make = Negatives.pool
 
-    def keep(self: Any, phase: Any, pair: Any, rows: Any) -> Any:
+    def keep(self, phase, pair, rows):
         pool = make(self, phase, pair, rows)
         found.append((self.layout, phase.partitions, set(pair), pool, dict(rows)))
         return pool
@@ -177,7 +172,7 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(1, 2), (2, 1), (1, 1), (2, 0)} <= seen
 
 
-def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path) -> None:
+def test_vectors_that_are_no_numbers_are_not_saved(graph, tmp_path):
     """The checkpoint before is kept: an update that is too large comes after the last loss."""
     more = {"batch": graph.num_edges, "optimizer": "sgd", "init_scale": 1.0}
     run(graph, tmp_path / "r", epochs=1, **more)
@@ -189,7 +184,7 @@ def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path)
         assert about["epoch"] == 1
 
 
-def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
+def test_a_warm_start_keeps_what_is_known(graph, tmp_path):
     """Known nodes and relations begin with yesterday's vectors, by id."""
     from penstock.pipelines.embed.run import keep_ids
 
@@ -231,9 +226,7 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(
-    graph: Graph, tmp_path: Path, optimizer: str
-) -> None:
+def test_a_warm_start_goes_on_as_the_other_run_would(graph, tmp_path, optimizer):
     """Adam divides what it has summed up by how many steps it took, of the other run as well."""
     from penstock.pipelines.embed.run import keep_ids
 
@@ -255,7 +248,7 @@ def test_a_warm_start_goes_on_as_the_other_run_would(
     np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
 
 
-def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Path) -> None:
+def test_initial_vectors_do_not_depend_on_partitions(graph, tmp_path):
     found = []
     for partitions in (1, 4):
         options = {"partitions": partitions, "batch": 16, "lr": 1e-12, "epochs": 1}
@@ -271,8 +264,8 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
 )
 @pytest.mark.parametrize("model", ["complex", "transe"])
 @pytest.mark.parametrize("negatives", [7, "all"])
-def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) -> None:
-    training = Training(model=model, dim=4, loss=loss, corrupt=corrupt, negatives=negatives)  # type: ignore[arg-type]
+def test_the_loss_of_zeros(model, loss, corrupt, negatives):
+    training = Training(model=model, dim=4, loss=loss, corrupt=corrupt, negatives=negatives)
     nodes, rules = 30, training.rules(3)
     zeros = Table(np.zeros((nodes, 4), np.float32), None)
     relations = Table(np.zeros((6, rules.relation_width), np.float32), None)
@@ -286,7 +279,7 @@ def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) 
     assert training.loss_of_zeros(1) == pytest.approx(float(found), rel=1e-6)
 
 
-def test_a_layout_of_other_nodes_is_refused(graph: Graph, tmp_path: Path) -> None:
+def test_a_layout_of_other_nodes_is_refused(graph, tmp_path):
     """Rows beyond those of the table would be written."""
     run(graph, tmp_path / "r", epochs=1)
     np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
@@ -299,9 +292,7 @@ UNTRAINED = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4}
 
 
 @pytest.mark.parametrize("more", [{}, {"partitions": 5}], ids=["in memory", "out of core"])
-def test_vectors_near_zero_have_the_loss_of_zeros(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
-) -> None:
+def test_vectors_near_zero_have_the_loss_of_zeros(graph, tmp_path, more):
     """Of as many negatives as were in memory when an edge was trained."""
     more = {**more, "batch": 16, "negatives": "all", **UNTRAINED}
     found = run(graph, tmp_path / "r", **more)
@@ -310,10 +301,10 @@ def test_vectors_near_zero_have_the_loss_of_zeros(
 
 @pytest.mark.parametrize("more", [{"n3": 0.7}, {"l2": 0.7}, {"corrupt": "tail"}], ids=str)
 @pytest.mark.parametrize("model", ["complex", "distmult", "transe", "rotate", "dot"])
-def test_the_penalty_in_a_loss(model: str, more: Any) -> None:
+def test_the_penalty_in_a_loss(model, more):
     if "n3" in more and model not in ("complex", "distmult"):
         return
-    rules = Training(model=model, dim=4, **more).rules(3)  # type: ignore[arg-type]
+    rules = Training(model=model, dim=4, **more).rules(3)
     rng = np.random.default_rng(3)
     nodes = Table(rng.normal(size=(9, 4)).astype(np.float32), None)
     width = rules.relation_width

@@ -1,7 +1,5 @@
 """Scratch is found, taken, cleaned of the dead, and given back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -25,11 +23,11 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_said(monkeypatch):
     monkeypatch.delenv("PENSTOCK_SCRATCH", raising=False)
 
 
-def other_worker(root: Path) -> tuple[subprocess.Popen[str], Path]:
+def other_worker(root):
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", TAKE, str(root)],
         stdin=subprocess.PIPE,
@@ -40,7 +38,7 @@ def other_worker(root: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def end(process: subprocess.Popen[str], how: int | None = None) -> None:
+def end(process, how=None):
     if how is not None:
         process.send_signal(how)
     process.communicate(timeout=20)
@@ -49,7 +47,7 @@ def end(process: subprocess.Popen[str], how: int | None = None) -> None:
 # -- finding --------------------------------------------------------------------------------------
 
 
-def test_a_named_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_one_is_made(tmp_path, monkeypatch):
     assert find_scratch(tmp_path / "a/b") == tmp_path / "a/b"
     assert list((tmp_path / "a/b").iterdir()) == []
     monkeypatch.setenv("JOB", str(tmp_path / "job"))
@@ -59,7 +57,7 @@ def test_a_named_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert find_scratch(tmp_path) == tmp_path
 
 
-def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
+def test_a_named_one_that_cannot_be_used(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as error:
         find_scratch(tmp_path / "file")
@@ -69,7 +67,7 @@ def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
 # -- taking ---------------------------------------------------------------------------------------
 
 
-def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
+def test_a_worker_comes_and_goes(tmp_path):
     mine = Scratch(tmp_path)
     assert mine.folder.name.startswith(f"worker-{host_name()}-")
     assert mine.base.stat().st_mode & 0o777 == 0o700
@@ -85,7 +83,7 @@ def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
+def test_left_behind_by_the_dead_only(tmp_path):
     killed, dead = other_worker(tmp_path)
     running, alive = other_worker(tmp_path)
     base = dead.parent
@@ -102,7 +100,7 @@ def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
     assert sorted(os.listdir(base)) == [f".{elsewhere.name}.lock", elsewhere.name]
 
 
-def test_a_base_that_is_not_ours(tmp_path: Path) -> None:
+def test_a_base_that_is_not_ours(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"penstock-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError):

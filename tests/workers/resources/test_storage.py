@@ -1,7 +1,5 @@
 """What Linux says of the disk below a folder, on machines that are described here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -39,7 +37,7 @@ BELOW = {"dm-0": ["nvme0n1/nvme0n1p2", "nvme1n1"], "dm-1": ["nvme1n1", "sda"]}
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
+def machine(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(MOUNTS.lstrip())
     blocks, numbers, names = (
@@ -81,11 +79,11 @@ def machine(tmp_path: Path) -> Path:
         ("/twice", Speed.MEMORY),
     ],
 )
-def test_the_speed_of_a_folder(machine: Path, path: str, speed: Speed) -> None:
+def test_the_speed_of_a_folder(machine, path, speed):
     assert storage_speed(Path(path), top=machine) == speed
 
 
-def test_this_machine(tmp_path: Path) -> None:
+def test_this_machine(tmp_path):
     assert storage_speed(tmp_path / "not/there") == storage_speed(tmp_path)
     if Path("/dev/shm").is_dir():
         assert storage_speed(Path("/dev/shm/x")) == Speed.MEMORY

@@ -3,18 +3,11 @@
 What the ranks call is nested, so that it travels by value.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from penstock import connect, gang, partition_graph
 from penstock.files import FileRanges
-from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.partition.part import partition_path
@@ -32,14 +25,14 @@ SPECS = {
         WalkRules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True
     ),
     "its": WalkGraphSpec(WalkRules(12, seed=3, sampler=Sampler.ITS, stop=0.1), weighted=True),
-    "node2vec": WalkGraphSpec(WalkRules(12, seed=4, symmetric=True, **NODE2VEC)),  # type: ignore[arg-type]
+    "node2vec": WalkGraphSpec(WalkRules(12, seed=4, symmetric=True, **NODE2VEC)),
     "metapath": WalkGraphSpec(
         WalkRules(12, seed=5, sampler=Sampler.ALIAS, schema=(0, 1), cyclic=True),
         wanted=(2, 0),
         weighted=True,
         relations=True,
     ),
-    "temporal": WalkGraphSpec(WalkRules(12, seed=6, timed=True, **NODE2VEC), times=True),  # type: ignore[arg-type]
+    "temporal": WalkGraphSpec(WalkRules(12, seed=6, timed=True, **NODE2VEC), times=True),
     "expression": WalkGraphSpec(
         WalkRules(12, seed=7, sampler=Sampler.RESERVOIR, expression="weight * degree + label"),
         weighted=True,
@@ -50,22 +43,22 @@ SPECS = {
 
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)], scope="module")
-def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+def client(request):
     with connect("mpi", workers=3, device=request.param) as client:
         yield client
 
 
 @pytest.fixture
-def graph(make_graph: Callable[..., Graph]) -> Graph:
+def graph(make_graph):
     return make_graph(NODES, 900, weights=True, relations=3, times=True, labels=4)
 
 
-def partitioned(graph: Graph, k: int, method: str) -> Path:
+def partitioned(graph, k, method):
     partition_graph(graph, k=k, method=method, quiet=True)
     return partition_path(graph, k)
 
 
-def columns_of(graph: Graph) -> dict[str, Any]:
+def columns_of(graph):
     csr = graph.csr()
     return {
         **dict(csr.arrays()),
@@ -74,16 +67,16 @@ def columns_of(graph: Graph) -> dict[str, Any]:
     }
 
 
-def starts_of(nodes: int) -> Any:
+def starts_of(nodes):
     class Scattered:
-        def of(self, first: int, last: int) -> Any:
+        def of(self, first, last):
             return (np.arange(first, last) * 7 % nodes).astype(np.int32)
 
     return Scattered()
 
 
-def writer(folder: Path) -> Any:
-    def write(number: int, first: int, paths: Any) -> None:
+def writer(folder):
+    def write(number, first, paths):
         from penstock.files import save_npy
 
         save_npy(folder, f"{number}.npy", np.column_stack([np.arange(len(paths)) + first, paths]))
@@ -91,9 +84,9 @@ def writer(folder: Path) -> Any:
     return write
 
 
-def whole(graph: Graph, spec: WalkGraphSpec, on_gpu: bool = False) -> Any:
+def whole(graph, spec, on_gpu=False):
     """The walks on the whole graph, with their numbers before them."""
-    put: Any = np.asarray
+    put = np.asarray
     if on_gpu:
         import cupy
 
@@ -104,7 +97,7 @@ def whole(graph: Graph, spec: WalkGraphSpec, on_gpu: bool = False) -> Any:
     return np.column_stack([walks, paths.get() if on_gpu else paths])
 
 
-def task_of(folder: Path, partition: Path, spec: WalkGraphSpec, **more: Any) -> PartitionedWalk:
+def task_of(folder, partition, spec, **more):
     files = FileRanges(TOTAL, PER_PART)
     asked = {
         "todo": tuple(range(files.count)),
@@ -114,7 +107,7 @@ def task_of(folder: Path, partition: Path, spec: WalkGraphSpec, **more: Any) -> 
     return PartitionedWalk(partition, spec, starts_of(NODES), files, **asked)
 
 
-def written(folder: Path) -> Any:
+def written(folder):
     parts = sorted(folder.glob("*.npy"), key=lambda path: int(path.stem))
     return np.concatenate([np.load(part) for part in parts])
 
@@ -122,9 +115,7 @@ def written(folder: Path) -> Any:
 @pytest.mark.mpi
 @pytest.mark.slow  # in one process, with every application: test_walkers.py
 @pytest.mark.parametrize(("k", "method"), [(2, "metis"), (3, "random")])
-def test_the_walks_are_those_on_the_whole_graph(
-    client: Any, graph: Graph, tmp_path: Path, k: int, method: str
-) -> None:
+def test_the_walks_are_those_on_the_whole_graph(client, graph, tmp_path, k, method):
     on_gpu = all(client.run(gpu).values())
     partition = partitioned(graph, k, method)
     for name, spec in SPECS.items():

@@ -1,9 +1,5 @@
 """Corpora: ranges of sentences, whatever the pieces they lie in."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -16,7 +12,7 @@ from penstock.workers.word2vec.corpus import WalkCorpus
 sentences = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6)
 
 
-def test_walks_of_epochs_are_those_of_more_walks(make_graph: Any) -> None:
+def test_walks_of_epochs_are_those_of_more_walks(make_graph):
     graph = make_graph()
     csr = graph.csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
@@ -37,10 +33,10 @@ def test_walks_of_epochs_are_those_of_more_walks(make_graph: Any) -> None:
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_walks_that_were_counted_are_those_that_are_read(make_graph: Any, same: bool) -> None:
+def test_walks_that_were_counted_are_those_that_are_read(make_graph, same):
     csr = make_graph().csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    given: tuple[Any, ...] = (rows, WalkRules(length=7, seed=5), Starts(100, 100), 3, same, 2)
+    given = (rows, WalkRules(length=7, seed=5), Starts(100, 100), 3, same, 2)
     truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
     expected = {epoch: truth.read(epoch, 0, 300)[0].reshape(-1, 7) for epoch in (0, 1)}
     corpus.visits(100, 50, 150)  # as a rank of several: its share of what is counted

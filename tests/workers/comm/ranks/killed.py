@@ -1,7 +1,5 @@
 """A world of which a rank is killed while it maps shared memory: started for test_segments.py."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -13,7 +11,7 @@ from penstock.workers.comm.mpi import load_mpi
 from penstock.workers.comm.segments import note_segments
 
 
-def main() -> None:
+def main():
     world = load_mpi().COMM_WORLD
     note_segments()
     world.Allreduce(np.ones(1000), np.empty(1000))

@@ -1,10 +1,5 @@
 """Ranks are those that all scores give, whatever the partitions, blocks and filters."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -21,23 +16,23 @@ NODES, RELATIONS = 40, 3
 class Held(VectorSource):
     """Vectors in memory, in partitions."""
 
-    def __init__(self, values: Any, relations: Any, layout: NodeLayout) -> None:
+    def __init__(self, values, relations, layout):
         self.relations, self.layout = relations, layout
         order = layout.order if layout.order is not None else np.arange(layout.nodes)
         self.values = values[order]
 
-    def parts(self) -> Iterator[tuple[int, Any]]:
+    def parts(self):
         for first, stop in zip(self.layout.starts[:-1], self.layout.starts[1:], strict=True):
             yield int(first), self.values[first:stop]
 
 
-def edges(count: int, seed: int) -> Edges:
+def edges(count, seed):
     rng = np.random.default_rng(seed)
     heads, tails = rng.integers(0, NODES, (2, count)).astype(np.int32)
     return Edges(heads, rng.integers(0, RELATIONS, count).astype(np.int32), tails)
 
 
-def scores(values: Any, relations: Any) -> Any:
+def scores(values, relations):
     """Return the score of every (head, relation, tail) of ComplEx, by its definition."""
     half = values.shape[1] // 2
     x = values[:, :half] + 1j * values[:, half:]
@@ -49,13 +44,7 @@ def scores(values: Any, relations: Any) -> Any:
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("candidates", [None, 12])
 @pytest.mark.parametrize("limits", [{"BLOCK": 7, "ANSWERS": 3}, {"VALUES": 16}])
-def test_ranks_are_those_of_all_scores(
-    partitions: int,
-    filtered: bool,
-    candidates: int | None,
-    limits: dict[str, int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ranks_are_those_of_all_scores(partitions, filtered, candidates, limits, monkeypatch):
     for name, limit in limits.items():
         monkeypatch.setattr(ranking, name, limit)
     rng = np.random.default_rng(partitions)
@@ -86,9 +75,7 @@ def test_ranks_are_those_of_all_scores(
         for h, r, t in zip(some.heads, some.relations, some.tails, strict=True)
     }
     for i, (h, r, t) in enumerate(zip(asked.heads, asked.relations, asked.tails, strict=True)):
-        for side, line, answer in (
-            (Side.TAIL, every[h, r], t), (Side.HEAD, every[:, r, t], h),
-        ):  # fmt: skip
+        for side, line, answer in ((Side.TAIL, every[h, r], t), (Side.HEAD, every[:, r, t], h)):
             allowed = chosen.copy()
             allowed[answer] = False
             for node in range(NODES):
@@ -100,14 +87,14 @@ def test_ranks_are_those_of_all_scores(
             assert found[side][i] == 1 + greater + equal / 2
 
 
-def test_scores_of_ranks() -> None:
+def test_scores_of_ranks():
     found = Scores.of(np.array([1.0, 2.5, 4.0, 20.0]))
     assert found.mr == pytest.approx(6.875)
     assert found.mrr == pytest.approx((1 + 1 / 2.5 + 1 / 4 + 1 / 20) / 4)
     assert (found.hits1, found.hits3, found.hits10, found.ranks) == (0.25, 0.5, 0.75, 4)
 
 
-def test_a_sample_is_drawn_once_without_repetition() -> None:
+def test_a_sample_is_drawn_once_without_repetition():
     whole = Edges(*(np.arange(100, dtype=np.int32) for _ in range(3)))
     one, again = sample(whole, 30, 7), sample(whole, 30, 7)
     assert len(set(one.heads.tolist())) == one.count == 30
@@ -119,7 +106,7 @@ def test_a_sample_is_drawn_once_without_repetition() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("loops", [False, True])
-def test_without_relations_a_node_is_no_answer_to_itself(partitions: int, loops: bool) -> None:
+def test_without_relations_a_node_is_no_answer_to_itself(partitions, loops):
     """Unless the graph has loops, where it is as any other."""
     rng = np.random.default_rng(partitions)
     values = rng.normal(size=(NODES, 4)).astype(np.float32)

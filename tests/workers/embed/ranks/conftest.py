@@ -1,13 +1,9 @@
 """Ranks that are threads of this process: what they say to each other is copied in memory."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +12,13 @@ import pytest
 class World:
     """What threads share; ``broken`` ends all of them when one has failed."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
         self.meeting = threading.Barrier(size)
-        self.given: list[Any] = [None] * size
-        self.mail: dict[tuple[int, int, int], queue.Queue[Any]] = defaultdict(queue.Queue)
+        self.given = [None] * size
+        self.mail = defaultdict(queue.Queue)
         self.broken = threading.Event()
-        self.logged: list[tuple[int, dict[str, Any]]] = []
+        self.logged = []
         self.checks = 0
 
 
@@ -33,26 +29,26 @@ class Gone(BaseException):
 class Rank:
     """A communicator as ``Communicator`` is; ``stop`` ends it at so many checks, as a signal."""
 
-    def __init__(self, world: World, rank: int, stop: int | None = None) -> None:
+    def __init__(self, world, rank, stop=None):
         self.world, self.rank, self.size, self.stop = world, rank, world.size, stop
 
-    def _meet(self) -> None:
+    def _meet(self):
         try:
             self.world.meeting.wait(60)
         except threading.BrokenBarrierError as error:
             raise Gone from error
 
-    def allgather(self, value: Any) -> list[Any]:
+    def allgather(self, value):
         self.world.given[self.rank] = value
         self._meet()
         found = list(self.world.given)
         self._meet()
         return found
 
-    def barrier(self) -> None:
+    def barrier(self):
         self._meet()
 
-    def allreduce(self, array: Any, operation: str = "sum") -> Any:
+    def allreduce(self, array, operation="sum"):
         every = self.allgather(array.copy())
         total = every[0].copy()
         for other in every[1:]:
@@ -60,22 +56,22 @@ class Rank:
         array[...] = total
         return array
 
-    def broadcast(self, array: Any, root: int = 0) -> Any:
+    def broadcast(self, array, root=0):
         array[...] = self.allgather(array.copy())[root]
         return array
 
-    def isend(self, array: Any, to: int, tag: int = 0) -> Any:
+    def isend(self, array, to, tag=0):
         assert to != self.rank
         assert array.flags.c_contiguous
         self.world.mail[self.rank, to, tag].put(array.copy())
-        return None
+        return
 
-    def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
+    def irecv(self, array, source, tag=0):
         assert source != self.rank
         assert array.flags.c_contiguous
         return array, source, tag
 
-    def wait(self, requests: Any, timeout: float | None = None) -> None:
+    def wait(self, requests, timeout=None):
         for request in requests if isinstance(requests, list) else [requests]:
             if request is None:
                 continue
@@ -88,26 +84,23 @@ class Rank:
                     if self.world.broken.is_set():
                         raise Gone from None
 
-    def log(self, **metrics: Any) -> None:
+    def log(self, **metrics):
         self.world.logged.append((self.rank, metrics))
 
-    def check(self) -> None:
+    def check(self):
         self.world.checks += 1
         if self.stop is not None and self.world.checks >= self.stop:
             raise KeyboardInterrupt
 
 
-Gang = Callable[..., list[Any]]
-
-
 @pytest.fixture
-def gang() -> Gang:
+def gang():
     """Return what calls ``function(comm)`` on ranks at once, and returns what each returned."""
 
-    def run(ranks: int, function: Callable[[Any], Any], stop: int | None = None) -> list[Any]:
+    def run(ranks, function, stop=None):
         world = World(ranks)
 
-        def one(rank: int) -> Any:
+        def one(rank):
             try:
                 return function(Rank(world, rank, stop))
             except BaseException:
@@ -121,7 +114,7 @@ def gang() -> Gang:
         for error in errors:
             if error is not None and not isinstance(error, Gone):
                 raise error
-        run.world = world  # type: ignore[attr-defined]
+        run.world = world
         return [future.result() for future in futures]
 
     return run

@@ -65,8 +65,9 @@ def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
             one.buffer.flush()
             found = {}
             for partition in one.moves.held:
-                slot = [np.zeros((one.table.geometry.rows, 16), np.float32)
-                        for _ in range(1 + states)]  # fmt: skip
+                slot = [
+                    np.zeros((one.table.geometry.rows, 16), np.float32) for _ in range(1 + states)
+                ]
                 one.table.read(one.versions.current(partition), slot).result()
                 found[partition] = slot
             return visits, found

@@ -1,31 +1,33 @@
 """A training run on several ranks: as good as on one, and the same however it is interrupted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from embed_runs import same, vectors
 
-from penstock import Graph
 from penstock.errors import GraphError, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.storage import Version
 from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
-SMALL: dict[str, Any] = {
-    "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
-    "validate_every": 1, "lr": 0.3, "schedule": "constant",
-}  # fmt: skip
+SMALL = {
+    "model": "complex",
+    "dim": 8,
+    "batch": 64,
+    "negatives": 16,
+    "epochs": 3,
+    "validate_sample": 100,
+    "validate_every": 1,
+    "lr": 0.3,
+    "schedule": "constant",
+}
 OUT_OF_CORE = {"partitions": 12, "batch": 8}
 WAYS = pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
 SLOW_ON_DISK = pytest.mark.parametrize(
@@ -36,10 +38,10 @@ SLOW_ON_DISK = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def run(graph: Graph, gang: Any) -> Any:
+def run(graph, gang):
     """Return what trains in a folder on so many ranks."""
 
-    def run(folder: Path, ranks: int = 2, stop: int | None = None, **options: Any) -> Any:
+    def run(folder, ranks=2, stop=None, **options):
         folder.mkdir(exist_ok=True)
         init = options.pop("init", None)
         names = graph.manifest.relations if init else ()
@@ -49,7 +51,7 @@ def run(graph: Graph, gang: Any) -> Any:
     return run
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -57,9 +59,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     ("ranks", "more"),
     [(2, {}), (3, {}), (2, OUT_OF_CORE), pytest.param(3, OUT_OF_CORE, marks=pytest.mark.slow)],
 )
-def test_a_training_learns_and_ranks_agree(
-    run: Any, graph: Graph, tmp_path: Path, gang: Any, more: dict[str, Any], ranks: int
-) -> None:
+def test_a_training_learns_and_ranks_agree(run, graph, tmp_path, gang, more, ranks):
     found = run(tmp_path / "r", ranks, epochs=8, **more)
     assert {one.epochs for one in found} == {8}
     assert len({one.loss for one in found}) == 1
@@ -80,13 +80,11 @@ def test_a_training_learns_and_ranks_agree(
     assert not (tmp_path / "r/buckets").exists()
 
 
-def test_ranks_on_other_hosts_can_read_the_buckets(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_on_other_hosts_can_read_the_buckets(run, tmp_path, monkeypatch):
     """A mapped file that is only in this host's page cache is not what another host reads."""
-    synced: list[str] = []
+    synced = []
 
-    def flush(array: np.memmap[Any, Any]) -> None:
+    def flush(array):
         synced.append(Path(str(array.filename)).name.split(".")[1])
 
     monkeypatch.setattr(np.memmap, "flush", flush)
@@ -101,9 +99,7 @@ def test_ranks_on_other_hosts_can_read_the_buckets(
     "optimizer",
     ["adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "sgd"))],
 )
-def test_a_resumed_training_is_the_same(
-    run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
-) -> None:
+def test_a_resumed_training_is_the_same(run, tmp_path, more, optimizer):
     more = {**more, "optimizer": optimizer, "lr": 0.05}
     run(tmp_path / "whole", epochs=3, **more)
     run(tmp_path / "parts", epochs=1, **more)
@@ -119,9 +115,7 @@ def test_a_resumed_training_is_the_same(
 
 @WAYS
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_one_that_is_interrupted_goes_on_within_an_epoch(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], ranks: int
-) -> None:
+def test_one_that_is_interrupted_goes_on_within_an_epoch(run, tmp_path, monkeypatch, more, ranks):
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
     more = {**more, "checkpoint_minutes": 1e-9}
     run(tmp_path / "whole", ranks, **more)
@@ -145,9 +139,7 @@ def test_one_that_is_interrupted_goes_on_within_an_epoch(
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
-def test_what_does_not_matter(
-    run: Any, tmp_path: Path, more: dict[str, Any], other: dict[str, Any]
-) -> None:
+def test_what_does_not_matter(run, tmp_path, more, other):
     run(tmp_path / "one", **more)
     run(tmp_path / "other", **more, **other)
     (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
@@ -163,9 +155,7 @@ def test_what_does_not_matter(
     ],
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
-def test_every_way_of_training_lowers_the_loss(
-    run: Any, tmp_path: Path, more: dict[str, Any]
-) -> None:
+def test_every_way_of_training_lowers_the_loss(run, tmp_path, more):
     run(tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
     assert losses[-1] < losses[0]
@@ -173,17 +163,17 @@ def test_every_way_of_training_lowers_the_loss(
 
 @WAYS
 def test_a_warm_start_on_ranks_reads_the_other_run_once_a_rank(
-    run: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
-) -> None:
+    run, graph, tmp_path, monkeypatch, more
+):
     from penstock.pipelines.embed.run import keep_ids
 
     run(tmp_path / "first", 2, epochs=1)
     keep_ids(tmp_path / "first", graph)
     found = Checkpoints(tmp_path / "first/checkpoints").load("best")
-    read: list[int] = []
+    read = []
     stream = DirectFile.stream
 
-    def seen(table: DirectFile, version: Version) -> Any:
+    def seen(table, version):
         read.append(version.partition)
         return stream(table, version)
 
@@ -196,14 +186,14 @@ def test_a_warm_start_on_ranks_reads_the_other_run_once_a_rank(
     np.testing.assert_allclose(ours[0], theirs[0], atol=1e-6)
 
 
-def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
+def test_patience_ends_all_ranks(run, tmp_path):
     found = run(tmp_path / "r", epochs=60, patience=2, lr=1.0)
     assert {one.stopped for one in found} == {"patience"}
     assert len({one.epochs for one in found}) == 1
     assert vectors(tmp_path / "r", "best")[2]["epoch"] == found[0].best_epoch
 
 
-def test_the_best_vectors_are_ranked_again_by_another_sample(run: Any, tmp_path: Path) -> None:
+def test_the_best_vectors_are_ranked_again_by_another_sample(run, tmp_path):
     run(tmp_path / "whole", epochs=3)
     run(tmp_path / "r", epochs=2, validate_sample=1)
     for epochs in (2, 3):  # of those that are done already, too
@@ -215,27 +205,23 @@ def test_the_best_vectors_are_ranked_again_by_another_sample(run: Any, tmp_path:
 
 
 @WAYS
-def test_a_loss_that_is_no_number_ends_all_ranks(
-    run: Any, tmp_path: Path, more: dict[str, Any]
-) -> None:
+def test_a_loss_that_is_no_number_ends_all_ranks(run, tmp_path, more):
     found = run(tmp_path / "r", optimizer="sgd", lr=1e30, **more)
     assert {one.stopped for one in found} == {"nan"}
     assert not (tmp_path / "r/checkpoints/last.safetensors").exists()
 
 
-def lost(path: Path) -> None:
+def lost(path):
     path.unlink()
 
 
-def damaged(path: Path) -> None:
+def damaged(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
 @SLOW_ON_DISK
 @pytest.mark.parametrize("change", [lost, damaged])
-def test_a_table_that_one_rank_has_lost_ends_all(
-    run: Any, tmp_path: Path, more: dict[str, Any], change: Any
-) -> None:
+def test_a_table_that_one_rank_has_lost_ends_all(run, tmp_path, more, change):
     run(tmp_path / "r", epochs=1, **more)
     folder = tmp_path / "r/checkpoints"
     change(folder / "nodes-001.table")
@@ -247,9 +233,7 @@ def test_a_table_that_one_rank_has_lost_ends_all(
 
 
 @pytest.mark.parametrize("theirs", ["older", "no folder"])
-def test_ranks_that_see_different_checkpoints_do_not_train(
-    run: Any, graph: Graph, tmp_path: Path, gang: Any, theirs: str
-) -> None:
+def test_ranks_that_see_different_checkpoints_do_not_train(run, graph, tmp_path, gang, theirs):
     """As where the folder of the run is not shared, but there on both hosts."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     run(ours, epochs=1)
@@ -258,7 +242,7 @@ def test_ranks_that_see_different_checkpoints_do_not_train(
     run(ours, epochs=2)
     for folders in ((ours, other), (other, ours)):
 
-        def resume(comm: Any, folders: Any = folders) -> Any:
+        def resume(comm, folders=folders):
             training = Training(**{**SMALL, "epochs": 3})
             return train(comm, TrainTask(graph.path, folders[comm.rank], training))
 

@@ -7,12 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from penstock.errors import (
-    CorruptFile,
-    MissingFile,
-    PenstockError,
-    TruncatedFile,
-)
+from penstock.errors import CorruptFile, MissingFile, PenstockError, TruncatedFile
 from penstock.workers.embed.storage import PAGE, Geometry, Version, open_table
 from penstock.workers.embed.storage import direct as module
 from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes

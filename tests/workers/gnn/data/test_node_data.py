@@ -1,10 +1,5 @@
 """Features, labels and splits of a rank's nodes, and what is said of those that will not do."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,9 +13,7 @@ from penstock.workers.gnn.data.local import open_local
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("own", [False, True])
-def test_a_split_from_a_file_takes_the_place_of_the_graphs(
-    ring: Any, opened: Any, tmp_path: Path, k: int, own: bool
-) -> None:
+def test_a_split_from_a_file_takes_the_place_of_the_graphs(ring, opened, tmp_path, k, own):
     graph = ring(**({} if own else {"split": None}))
     splits = np.array([2, 0, -1, 1, 0, 0], np.int8)
     save_split(tmp_path / "split.parquet", graph, splits)
@@ -36,7 +29,7 @@ def test_a_split_from_a_file_takes_the_place_of_the_graphs(
 NAN, LARGE = np.arange(12.0).reshape(6, 2), np.arange(12.0).reshape(6, 2)
 NAN[4, 1], LARGE[2, 0] = np.nan, 1e300
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {  # what the error names
+BAD = {  # what the error names
     "no features": ({"features": None}, "features"),
     "nan": ({"features": NAN}, "'n4'"),
     "too large": ({"features": LARGE}, "'n2'"),
@@ -63,7 +56,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {  # what the error names
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_trained_on(ring: Any, opened: Any, case: str, k: int) -> None:
+def test_what_cannot_be_trained_on(ring, opened, case, k):
     columns, named = BAD[case]
     graph = ring(**columns)
     with pytest.raises(UsageError) as error:
@@ -71,11 +64,8 @@ def test_what_cannot_be_trained_on(ring: Any, opened: Any, case: str, k: int) ->
     assert named in str(error.value)
 
 
-def test_a_partition_of_another_graph(ring: Any, partitioned: Any) -> None:
+def test_a_partition_of_another_graph(ring, partitioned):
     partition = partitioned(ring(), 1)
     other = ring("other", ids=list("abcdef"))
-    with (
-        pytest.raises(GraphError),
-        open_local(SingleRank(), other.path, partition, weighted=False),
-    ):
+    with pytest.raises(GraphError), open_local(SingleRank(), other.path, partition, weighted=False):
         pass

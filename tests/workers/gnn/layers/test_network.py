@@ -1,11 +1,8 @@
 """Gradients of whole models against finite differences, in float64, on naive kernels."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,14 +23,14 @@ KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
 
 
 @pytest.fixture(autouse=True)
-def _naive(monkeypatch: pytest.MonkeyPatch) -> None:
+def _naive(monkeypatch):
     """Compute with naive kernels, with which those of CPUs and GPUs are compared elsewhere."""
     for name in KERNELS:
         naive = import_module(f"penstock.kernels.naive.{name}")
         monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
 
 
-def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> LocalGraph:
+def whole(*, directed=False, weighted=False, sparse=False):
     """Return a graph of one rank: a hub, a node without edges, a loop."""
     rng = np.random.default_rng(5)
     edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
@@ -69,22 +66,32 @@ def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = Fals
     )
 
 
-def facts_of(local: LocalGraph) -> Facts:
+def facts_of(local):
     features = local.features
     nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
     return Facts(
-        local.owned, local.columns, local.edges, local.nodes, 1, WIDTH, nonzeros, "class",
-        CLASSES, local.symmetric, local.weights is not None, False,
-    )  # fmt: skip
+        local.owned,
+        local.columns,
+        local.edges,
+        local.nodes,
+        1,
+        WIDTH,
+        nonzeros,
+        "class",
+        CLASSES,
+        local.symmetric,
+        local.weights is not None,
+        False,
+    )
 
 
-def network_of(local: LocalGraph, model: Model, training: Training, pool: ThreadPool) -> Network:
+def network_of(local, model, training, pool):
     plan = lower(model, facts_of(local), training, GUESS["cpu"])
     complete = model.complete(CLASSES)
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
 
 
-def slopes(network: Network, weights: Any) -> tuple[Any, Any]:
+def slopes(network, weights):
     """Return places, and the gradient of ``(outputs * weights).sum()`` by finite differences."""
     values, found = network.parameters.values, []
     places = np.flatnonzero(values)  # all that were given a value, which check() does
@@ -117,7 +124,7 @@ LAYERS = {
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_are_those_of_finite_differences(name: str, directed: bool, order: str) -> None:
+def test_gradients_are_those_of_finite_differences(name, directed, order):
     if name.startswith("gat") and order == "aggregate":
         pytest.skip("attention has the product first in any case")
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
@@ -133,12 +140,12 @@ def test_gradients_are_those_of_finite_differences(name: str, directed: bool, or
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_with_both_layouts(kind: str, layout: str) -> None:
+def test_gradients_with_input_dropout_with_both_layouts(kind, layout):
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
     check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
 
-def check(local: LocalGraph, model: Model, training: Training) -> None:
+def check(local, model, training):
     rng = np.random.default_rng(11)
     weights = rng.normal(size=(NODES, CLASSES))
     with ThreadPool(1) as pool:
@@ -158,7 +165,7 @@ def check(local: LocalGraph, model: Model, training: Training) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str) -> None:
+def test_layouts_orders_and_precomputing_give_the_same_numbers(kind):
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
@@ -183,7 +190,7 @@ def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
-def test_parallel_edges_count_each_in_every_model(kind: str) -> None:
+def test_parallel_edges_count_each_in_every_model(kind):
     # As relations make them. A node's own row counts once where a model adds it: two loops do not
     # make it two.
     rng = np.random.default_rng(3)
@@ -196,7 +203,7 @@ def test_parallel_edges_count_each_in_every_model(kind: str) -> None:
     csr = CSR.from_edges(np.repeat(sources, times), np.repeat(targets, times), NODES)
     local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
     name, _, aggregate = kind.partition("-")
-    layer = Layer(name, aggregate=aggregate or "mean", bias=False)  # type: ignore[arg-type]
+    layer = Layer(name, aggregate=aggregate or "mean", bias=False)
     with ThreadPool(1) as pool:
         network = network_of(local, Model(layers=(layer,)), Training(), pool)
         found = network.forward()
