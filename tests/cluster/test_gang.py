@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -43,38 +44,19 @@ def test_every_rank_gives_its_result_in_order(client):
         (rank, 100.0) for rank in range(4)
     ]
     assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all by default
-
-
-def test_a_part_of_the_workers(client):
     for ranks in (1, 2, 3):
         found = gang.run(client, lambda comm: (comm.rank, comm.size, os.getpid()), ranks=ranks)
         assert [(rank, size) for rank, size, _ in found] == [(r, ranks) for r in range(ranks)]
         assert len({pid for _, _, pid in found}) == ranks
-
-
-def test_too_many_ranks_are_refused(client):
-    with pytest.raises(ClusterError):
-        gang.run(client, lambda comm: None, ranks=5)
-    with pytest.raises(UsageError):
-        gang.run(client, lambda comm: None, ranks=0)
+    for ranks, error in ((5, ClusterError), (0, UsageError)):
+        with pytest.raises(error):
+            gang.run(client, lambda comm: None, ranks=ranks)
 
 
 def in_threads(*calls):
-    results = [None] * len(calls)
-
-    def call(place):
-        try:
-            results[place] = calls[place]()
-        except Exception as error:
-            results[place] = error
-
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    return results
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        return [one.exception(60) or one.result() for one in futures]
 
 
 def test_gangs_on_disjoint_workers_run_side_by_side(client, tmp_path):
@@ -140,27 +122,27 @@ def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client):
     assert usable(client)
 
 
-@pytest.mark.parametrize(
-    "collective",
-    [
-        lambda comm: comm.allreduce(np.zeros(10 + comm.rank)),
-        lambda comm: comm.allreduce(np.zeros(1000, ("f4", "f8")[comm.rank])),
-        lambda comm: comm.broadcast(np.zeros(10 * comm.rank)),
-        lambda comm: comm.alltoallv(
-            [np.zeros(3)] * 2, [np.zeros(3 + 2 * (r != comm.rank)) for r in (0, 1)]
-        ),
-        lambda comm: comm.alltoall(np.zeros((2, 4), ("i4", "f4")[comm.rank])),
-    ],
-    ids=["size", "type", "broadcast", "alltoallv", "alltoall"],
-)
-def test_ranks_that_disagree_on_an_array_get_no_result(client, collective):
-    def alike_then_not(comm):
-        comm.allreduce(np.zeros(10))
-        collective(comm)
+DISAGREEMENTS = {
+    "size": lambda comm: comm.allreduce(np.zeros(10 + comm.rank)),
+    "type": lambda comm: comm.allreduce(np.zeros(1000, ("f4", "f8")[comm.rank])),
+    "broadcast": lambda comm: comm.broadcast(np.zeros(10 * comm.rank)),
+    "alltoallv": lambda comm: comm.alltoallv(
+        [np.zeros(3)] * 2, [np.zeros(3 + 2 * (r != comm.rank)) for r in (0, 1)]
+    ),
+    "alltoall": lambda comm: comm.alltoall(np.zeros((2, 4), ("i4", "f4")[comm.rank])),
+}
 
-    with pytest.raises(GangError) as failed:
-        gang.run(client, alike_then_not, ranks=2, wait_timeout=20)
-    assert isinstance(failed.value.__cause__, UsageError)
+
+def test_ranks_that_disagree_on_an_array_get_no_result(client):
+    for name, collective in DISAGREEMENTS.items():
+
+        def alike_then_not(comm, collective=collective):
+            comm.allreduce(np.zeros(10))
+            collective(comm)
+
+        with pytest.raises(GangError) as failed:
+            gang.run(client, alike_then_not, ranks=2, wait_timeout=20)
+        assert isinstance(failed.value.__cause__, UsageError), name
     assert usable(client)
 
 

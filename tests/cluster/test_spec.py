@@ -1,15 +1,14 @@
 """Options of a cluster come from flags, a YAML file, and Dask's configuration, in that order."""
 
-import os
 import socket
-import subprocess
-import sys
+import warnings
 
 import dask
 import pytest
 
 from penstock import ClusterSpec, connect
-from penstock.errors import ClusterError, UsageError
+from penstock.cluster.connect import kind_for
+from penstock.errors import ClusterError, PenstockWarning, UsageError
 
 
 def test_what_is_not_given_is_taken_from_dasks_configuration():
@@ -26,19 +25,6 @@ def test_a_yaml_file_goes_before_dasks_configuration(tmp_path):
     assert spec == ClusterSpec(
         cluster="mpi", workers=4, hosts="h3:9", start_timeout=5, interface="ib0"
     )
-
-
-def test_the_environment_reaches_it():
-    code = (
-        "from penstock import ClusterSpec; spec = ClusterSpec().configured(); "
-        "print(spec.cluster, spec.workers)"
-    )
-    env = {**os.environ, "DASK_PENSTOCK__CLUSTER__CLUSTER": "mpi"}
-    env["DASK_PENSTOCK__CLUSTER__WORKERS"] = "7"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["mpi", "7"]
 
 
 @pytest.mark.parametrize("text", ["wrokers: 4\n", "- mpi\n", "workers: -1\n", "workers: [\n"])
@@ -64,11 +50,29 @@ def test_a_port_in_use_is_told(option):
 
 @pytest.mark.parametrize("values", [{"tls": "/nowhere"}, {}])
 def test_no_tls_contradicts(values):
-    import dask
+    required = {"distributed.comm.require-encryption": not values}
+    with dask.config.set(required), pytest.raises(UsageError):
+        connect("local", workers=1, no_tls=True, **values).__enter__()
 
-    with (
-        dask.config.set({"distributed.comm.require-encryption": not values}),
-        pytest.raises(UsageError),
-        connect("local", workers=1, no_tls=True, **values),
-    ):
-        pass
+
+def test_an_option_without_effect_on_the_kind_that_auto_chose_is_a_warning():
+    spec = ClusterSpec(worker_timeout=5.0, threads=3)
+    assert kind_for(spec, 0, None) == "threads"
+    with pytest.warns(PenstockWarning):
+        assert spec.for_kind("threads") == ClusterSpec(threads=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert spec.for_kind("local") == spec
+
+
+def test_dasks_configuration_is_for_every_kind():
+    known = {"hosts": "h1:2", "interface": "lo", "threads": 2}
+    with dask.config.set({"penstock.cluster": known}):
+        spec = ClusterSpec(cluster="threads").configured()
+        assert spec.hosts == "h1:2"
+        for one in (spec, spec.configured()):
+            assert one.for_kind("threads") == ClusterSpec(cluster="threads", threads=2)
+        with pytest.raises(UsageError):
+            ClusterSpec(cluster="threads", hosts="h2:2").configured().for_kind("threads")
+        with connect("threads") as client:
+            assert sum(client.nthreads().values()) == 2

@@ -1,6 +1,7 @@
 """Every kernel test runs on each backend and compares with the naive twin."""
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 
 import numpy as np
@@ -14,13 +15,18 @@ class Backend:
     def module(self, noun):
         return import_module(f"penstock.kernels.{self.name}.{noun}")
 
-    def put(self, array):
-        """Copy an array to where this backend computes; None stays None."""
-        if array is None or self.name == "cpu":
-            return array
+    def put(self, thing):
+        """Copy an array, or a dataclass with all its arrays, to where this backend computes."""
+        if is_dataclass(thing):
+            if self.name == "cpu":
+                return deepcopy(thing)
+            found = {one.name: self.put(getattr(thing, one.name)) for one in fields(thing)}
+            return replace(thing, **found)
+        if not isinstance(thing, np.ndarray) or self.name == "cpu":
+            return thing
         import cupy
 
-        return cupy.asarray(array)
+        return cupy.asarray(thing)
 
     def get(self, array):
         """Copy a result back to NumPy."""

@@ -1,3 +1,4 @@
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -47,10 +48,6 @@ def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
     negatives[0, 0, 0] = tails[0] if rules.sides[0] == Side.TAIL else heads[0]
     relations = rng.integers(0, RELATIONS, edges).astype(dtype) if rules.relation_width else None
     return Batch(heads, relations, tails, negatives)
-
-
-def copies(*tables):
-    return [t and Table(t.values.copy(), t.state.copy()) for t in tables]
 
 
 def score_by_definition(model, h, r, t):
@@ -144,8 +141,8 @@ def test_a_step_goes_down_the_loss_that_the_papers_define(backend, model, loss):
 
 def goes_down(backend, rules):
     tables, batch = tables_of(rules), batch_of(rules, edges=7, count=5)
-    found = [put_table(backend, table) for table in tables]
-    got = backend.module("embed").step(*found, put_batch(backend, batch), rules, 1.0)
+    found = [backend.put(table) for table in tables]
+    got = backend.module("embed").step(*found, backend.put(batch), rules, 1.0)
     begun = [table and table.values.astype(np.float64) for table in tables]
 
     def total(*values):
@@ -180,10 +177,9 @@ def test_a_query_without_negatives_left_has_no_loss_of_negatives(backend):
         rules = rules_of(Model.DOT, dim=2, loss=loss, sides=(Side.TAIL,))
         nodes = Table(np.array([[1, 0], [2, 5]], "float32"), np.ones((2, 2), "float32"))
         batch = Batch(np.array([0]), None, np.array([1]), np.array([[[1, 1]]]))
-        for module, put in ((naive, np.copy), (backend.module("embed"), backend.put)):
-            table = Table(put(nodes.values), put(nodes.state))
-            given = Batch(put(batch.heads), None, put(batch.tails), put(batch.negatives))
-            found = module.step(table, None, given, rules, 0.1)
+        for module, put in ((naive, deepcopy), (backend.module("embed"), backend.put)):
+            table = put(nodes)
+            found = module.step(table, None, put(batch), rules, 0.1)
             assert float(found) == pytest.approx(expected, abs=1e-6), loss.name
             assert np.isfinite(backend.get(table.values)).all()
 
@@ -258,22 +254,9 @@ def test_ranks_of_tables_in_pieces_are_those_of_one_sort(model):
 
 @pytest.mark.parametrize("pool", POOLS, ids=["one", "ranges", "half", "degree", "wide"])
 def test_negatives_equal_naive(backend, pool, same):
-    put = NegativePool(
-        *(backend.put(getattr(pool, name)) for name in ("first", "start")),
-        pool.by_degree,
-        *(backend.put(getattr(pool, name)) for name in ("chance", "other")),
-    )
     arguments = (1 << 40) + 5, (1 << 33) + 3, 2, 3, 700
-    found = backend.module("embed").draw_negatives(*arguments, put)
+    found = backend.module("embed").draw_negatives(*arguments, backend.put(pool))
     same(found, naive.draw_negatives(*arguments, pool))
-
-
-def put_table(backend, table):
-    return table and Table(backend.put(table.values.copy()), backend.put(table.state.copy()))
-
-
-def put_batch(backend, batch):
-    return Batch(*(backend.put(getattr(batch, name)) for name in Batch.__dataclass_fields__))
 
 
 def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5):
@@ -281,12 +264,10 @@ def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5)
     # Rounded to 11 bits; squares are twice as far off.
     loose = backend.name == "cuda" and (not rules.is_distance or rules.model == Model.TRANSE_L2)
     rtol, atol, loss_rtol = (2e-2, 5e-3, 5e-3) if loose else (rtol, atol, rtol)
-    expected, found = copies(*tables), [put_table(backend, table) for table in tables]
+    expected, found = deepcopy(tables), [backend.put(table) for table in tables]
     with backend.module("embed").workspace(2) as work:
         for number, batch in enumerate(batches, 1):
-            loss = backend.module("embed").step(
-                *found, put_batch(backend, batch), rules, lr, number, work
-            )
+            loss = backend.module("embed").step(*found, backend.put(batch), rules, lr, number, work)
             truth = naive.step(*expected, batch, rules, lr, number)
             assert float(loss) == pytest.approx(truth, rel=loss_rtol), (number, rules)
             for ours, theirs in zip(found, expected, strict=True):
@@ -344,8 +325,8 @@ def test_a_value_that_is_no_number_makes_the_loss_none(backend, loss):
             nodes, relations = tables_of(rules)
             batch = batch_of(rules)
             nodes.values[getattr(batch, place).flat[2], 1] = np.nan
-            tables = put_table(backend, nodes), put_table(backend, relations)
-            found = backend.module("embed").step(*tables, put_batch(backend, batch), rules, 0.1)
+            tables = backend.put(nodes), backend.put(relations)
+            found = backend.module("embed").step(*tables, backend.put(batch), rules, 0.1)
             assert np.isnan(float(found)), (model, place)
 
 
@@ -375,11 +356,9 @@ def test_rows_may_lie_apart_with_their_state_next_to_them(backend):
     joined = backend.put(np.concatenate([nodes.values, nodes.state], axis=1))
     apart = Table(joined[:, : rules.dim], joined[:, rules.dim :])
     batch = batch_of(rules)
-    expected = put_table(backend, nodes)
+    expected = backend.put(nodes)
     for table in (apart, expected):
-        backend.module("embed").step(
-            table, put_table(backend, relations), put_batch(backend, batch), rules, 0.1
-        )
+        backend.module("embed").step(table, backend.put(relations), backend.put(batch), rules, 0.1)
     np.testing.assert_array_equal(backend.get(apart.values), backend.get(expected.values))
     np.testing.assert_array_equal(backend.get(apart.state), backend.get(expected.state))
 
@@ -407,9 +386,9 @@ def test_ranks_equal_naive(backend, model, inverse):
     known = sample_of_known(len(given), 5000)
     module, found = backend.module("embed"), []
     for side in BOTH:
-        for here, put in ((naive, np.asarray), (module, backend.put)):
+        for here, put in ((naive, deepcopy), (module, backend.put)):
             table, factors = put(nodes.values), relations and put(relations.values)
-            filters = Known(put(known.indptr), put(known.indices)) if side == Side.TAIL else None
+            filters = put(known) if side == Side.TAIL else None
             asked = here.queries(table, factors, put(given), put(rows), side, rules)
             scores = here.answer_scores(asked, table[put(answers)], rules)
             counts = put(np.zeros((len(given), 2), np.int64))
@@ -434,11 +413,11 @@ def test_best_candidates_equal_naive(backend, model):
     given, rows = given[:20], rows[:20]
     known = sample_of_known(20, 5000, "int32" if backend.name == "cpu" else "int64")
     found = []
-    for here, put in ((naive, np.asarray), (backend.module("embed"), backend.put)):
+    for here, put in ((naive, deepcopy), (backend.module("embed"), backend.put)):
         table, factors = put(nodes.values), relations and put(relations.values)
         asked = here.queries(table, factors, put(given), put(rows), Side.TAIL, rules)
         for k in (1, 60, 5010):
-            best, filters = None, (k > 1 and Known(put(known.indptr), put(known.indices))) or None
+            best, filters = None, put(known) if k > 1 else None
             for first, last in ((0, 2100), (2100, 5000)):
                 best = here.top(asked, table[first:last], rules, k, first, filters, best)
             found.append([backend.get(each) for each in best])

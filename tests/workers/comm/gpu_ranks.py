@@ -128,29 +128,6 @@ def reductions(c):
     assert (wrapped == np.array(30_000 * c.size).astype(np.int16)).all()
 
 
-def refusals(c):
-    """What cannot travel is refused on every rank before anything does."""
-    import cupy
-
-    square = cupy.zeros((4, 4), np.float32)
-    for what, attempt in {
-        "bool": lambda: c.iallreduce(cupy.zeros(3, bool)),
-        "complex64": lambda: c.iallreduce(cupy.zeros(3, np.complex64)),
-        "contiguous": lambda: c.isend(square[:, 1], 0),
-        "cupy.ascontiguousarray": lambda: c.irecv(square.T, 0),
-        "itself another array": lambda: c.ialltoallv(
-            [cupy.zeros(3)] * c.size, [cupy.zeros(4)] * c.size
-        ),
-    }.items():
-        try:
-            attempt()
-        except UsageError as error:
-            said = str(error)
-        else:
-            said = "it was taken"
-        assert what in said, (what, said)
-
-
 def collectives(c):
     """Broadcasts from every root, and all-to-alls with empty parts."""
     import cupy

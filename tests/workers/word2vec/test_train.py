@@ -10,7 +10,6 @@ from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.training import checkpoint
 from penstock.workers.training.loop import Position
 from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
@@ -136,42 +135,6 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path):
     assert file.name in str(error.value)
 
 
-@pytest.mark.parametrize("changed", [{"epoch": 99}, {"step": 10**9}])
-def test_a_checkpoint_of_another_training_is_no_start(corpus, tmp_path, changed):
-    run(corpus, tmp_path / "r")
-    last = tmp_path / "r/checkpoints/last.safetensors"
-    checkpoint.save(last, {}, checkpoint.about_of(last) | changed)
-    with pytest.raises(CorruptFile) as error:
-        run(corpus, tmp_path / "r")
-    assert last.name in str(error.value)
-
-
-def test_rows_move_by_a_share_of_what_shards_changed():
-    rng = np.random.default_rng(1)
-    base = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=(4, 8)).astype(np.float32)
-    pairs = np.array([0, 1e-9, 10, 1e9], np.float32)
-    weights = np.full(4, 0.25, np.float32)
-    shards = Shards(
-        SingleRank(),
-        (base[0].copy(), base[1].copy()),
-        (pairs, pairs),
-        weights,
-        3,
-        ordered=True,
-        threads=2,
-    )
-    for number, copy in enumerate(shards.copies):
-        copy[0][...] += number + 1
-    shards.combine(words=3000, lr=0.025)
-    moved = (shards.vectors[0] - base[0]).mean(axis=1)
-    np.testing.assert_allclose(moved[[0, 1]], 6, rtol=1e-4)  # their sum
-    np.testing.assert_allclose(moved[3], 2, rtol=1e-4)  # their mean
-    assert 2 <= moved[2] <= 6
-    np.testing.assert_array_equal(shards.vectors[1], base[1])
-    for copy in shards.copies:
-        np.testing.assert_array_equal(copy[0], shards.vectors[0])
-
-
 @pytest.mark.parametrize("count", [2, 5])
 def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count):
     """Rows that are drawn to a place: what shards have of the way adds up where it is little."""
@@ -193,34 +156,3 @@ def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count):
     assert np.all(moved <= in_turn + 1e-3)
     assert np.all(moved >= np.minimum(in_turn, 1.8 * way) - 1e-3)
     assert np.all(moved > 1.3 * way * (1 - way))  # more than the mean, where little is gone
-
-
-def test_vectors_that_are_no_numbers_after_the_last_step_end_it(corpus, tmp_path, monkeypatch):
-    module = loop.kernel("word2vec", np.empty(0))
-    cpu_train = module.train
-
-    def overflow(vectors_in, *arguments, **more):
-        found = cpu_train(vectors_in, *arguments, **more)
-        vectors_in[3, 2] = np.inf
-        return found
-
-    monkeypatch.setattr(module, "train", overflow)
-    once = replace(TRAINING, epochs=1, checkpoint_minutes=1e-9)
-    trained = run(corpus, tmp_path / "r", once)
-    assert trained.stopped == "nan"
-    assert not (tmp_path / "r/checkpoints").exists()
-
-
-def test_places_beyond_the_ends_of_walks_are_no_words(corpus, tmp_path):
-    tokens = np.load(corpus.folder / "p.tokens.npy")
-    tokens[::3] = -1
-    np.save(corpus.folder / "p.tokens.npy", tokens)
-    (tmp_path / "r").mkdir()
-    counts = corpus.folder / "counts.npy"
-    task = TrainTask(
-        corpus, WORDS, counts, replace(TRAINING, checkpoint_minutes=1e-9), tmp_path / "r"
-    )
-    trained = train(SingleRank(), task)
-    assert trained.run_words == trained.words == 2 * np.count_nonzero(tokens >= 0)
-    again = train(SingleRank(), task)
-    assert (again.run_words, again.words) == (0, trained.words)

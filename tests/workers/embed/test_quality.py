@@ -32,7 +32,7 @@ def large(tmp_path_factory):
 
 
 @pytest.fixture
-def mean(large, gang, tmp_path):
+def mean(large, on_threads, tmp_path):
     """Return what trains on so many ranks, and returns the mean MRR of the last epoch."""
 
     def mean(ranks, **options):
@@ -41,7 +41,7 @@ def mean(large, gang, tmp_path):
             folder = tmp_path / f"{ranks}-{options.get('partitions')}-{seed}"
             folder.mkdir()
             task = TrainTask(large.path, folder, Training(**OPTIONS, **options, seed=seed))
-            done = gang(ranks, lambda comm, task=task: train(comm, task))
+            done = on_threads(ranks, lambda comm, task=task: train(comm, task))
             found.append(done[0].validation["mrr"])
         return float(np.mean(found))
 
