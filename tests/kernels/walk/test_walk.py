@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from penstock.kernels import walkers as records
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import Owned, Sampler, Walkers, WalkGraph, WalkRules
 
 HUB = 1500
 ENOUGH = 8  # expected in a bin
@@ -105,6 +106,7 @@ def walked(backend, rows, rules, walks, starts):
 
 # -- walk by walk ----------------------------------------------------------------------------------
 
+COLUMNS = ("indices", "weights", "relations", "times")
 FIRST = ("relations", "times")  # what a plain walk does without
 CASES = {
     "uniform": (without(some_rows(weighted=False), *FIRST), {}),
@@ -461,6 +463,100 @@ def test_a_row_of_zeros_ends_the_walk(backend):
                 backend, rows, WalkRules(4, 1, sampler, **more), np.arange(3), np.arange(3)
             )
             assert paths.tolist() == [[0, 1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]
+
+
+# -- in parts --------------------------------------------------------------------------------------
+
+IN_PARTS = {
+    **{name: case for name, case in CASES.items() if name != "skewed"},
+    "its": (without(some_rows(), *FIRST), {"sampler": ITS, "restart": 0.2}),
+    "alias": (without(some_rows(), *FIRST), {"sampler": ALIAS, **SECOND}),
+    "second order, its": (
+        without(some_rows(directed=False), *FIRST),
+        {"sampler": ITS, "symmetric": True, **SECOND},
+    ),
+    "times, second order": (
+        without(some_rows(weighted=False), "relations"),
+        {"timed": True} | SECOND,
+    ),
+    "all": (
+        some_rows(),
+        {"sampler": R, "timed": True, "restart": 0.1, "schema": (0, 1), "cyclic": True, **SECOND},
+    ),
+    "reservoir": (
+        some_rows(),
+        {"sampler": RESERVOIR, "stop": 0.02, "timed": True, "schema": (0, 1), "cyclic": True},
+    ),
+    "expression": (without(some_rows(), *FIRST), {"sampler": RESERVOIR, "expression": EXPRESSION}),
+}
+
+
+def part_of(rows, nodes):
+    """Return the rows of some nodes; what is known of all nodes stays whole."""
+    edges = [np.arange(rows.indptr[node], rows.indptr[node + 1]) for node in nodes]
+    picked = np.concatenate([np.empty(0, np.int64), *edges])
+    names = [name for name in COLUMNS if getattr(rows, name) is not None]
+    columns = {name: getattr(rows, name)[picked] for name in names}
+    return replace(rows, indptr=np.cumsum([0, *map(len, edges)], dtype=np.int64), **columns)
+
+
+def walked_in_parts(backend, rows, rules, starts, assignment):
+    """Return the paths of walkers that migrate between parts, and how many did."""
+    module, parts, ids = backend.module("walk"), [], rows.indices.dtype
+    owners = [np.flatnonzero(assignment == rank) for rank in range(assignment.max() + 1)]
+    local = np.zeros(len(assignment), ids)
+    for nodes in owners:
+        local[nodes] = np.arange(len(nodes))
+    for rank, nodes in enumerate(owners):
+        owned = Owned(rank, backend.put(assignment), backend.put(local))
+        here = prepared(module, moved(part_of(rows, nodes), backend.put), rules, backend.put)
+        paths, mine = np.full((len(starts), rules.length), -1, ids), assignment[starts] == rank
+        mine = np.flatnonzero(mine)
+        paths[mine, 0] = starts[mine]
+        given = (backend.put(each) for each in (mine, mine, starts[mine]))
+        parts.append((here, owned, backend.put(paths), records.start_walkers(*given, ids, rank)))
+    migrated = 0
+    while True:
+        boxes = [[] for _ in parts]
+        for here, owned, paths, walkers in parts:
+            module.advance(here, rules, owned, walkers, paths)
+            for rank, box in enumerate(boxes):
+                columns = {
+                    name: getattr(walkers, name)[walkers.to == rank] for name in records.NAMES
+                }
+                going = Walkers(**columns)
+                assert rank != owned.rank or not len(going.walk)
+                migrated += len(going.walk)
+                box.append(records.pack(going))
+        if not any(len(one) for box in boxes for one in box):
+            break
+        parts = [
+            (here, owned, paths, records.join([records.unpack(one, ids) for one in box]))
+            for (here, owned, paths, _), box in zip(parts, boxes, strict=True)
+        ]
+    known = np.stack([backend.get(paths) for _, _, paths, _ in parts])
+    assert ((known >= 0).sum(axis=0) <= 1).all()  # each cell is known to one part
+    return known.max(axis=0), migrated
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(
+    "case",
+    # An expression is compiled.
+    [pytest.param(one, marks=pytest.mark.slow) if one == "expression" else one for one in IN_PARTS],
+)
+def test_parts_walk_as_the_whole_graph_does(backend, case, k):
+    rows, more = IN_PARTS[case]
+    rules = WalkRules(15, 7, **more)
+    if backend.name == "cuda" and rules.sampler == RESERVOIR:
+        pytest.skip("no reservoir in parts on a GPU")
+    starts = (np.arange(60) * 7 % 40).astype(rows.indices.dtype)
+    assignment = np.random.default_rng(k).integers(0, k, 40).astype(np.int32)
+    paths, migrated = walked_in_parts(backend, rows, rules, starts, assignment)
+    expected = walked(backend, rows, rules, np.arange(60), starts)
+    np.testing.assert_array_equal(paths, expected)
+    assert paths.dtype == expected.dtype
+    assert (migrated > 0) == (k > 1)
 
 
 # -- tables ----------------------------------------------------------------------------------------
