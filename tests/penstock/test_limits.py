@@ -96,21 +96,9 @@ def test_a_real_group(group):
         "from penstock import ClusterSpec; from penstock.limits import *;"
         "print(total_memory(), available_memory(), ClusterSpec(workers=1).worker_memory())"
     )
-    done = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'echo $$ > "$0/cgroup.procs" && exec "$@"',
-            str(group),
-            sys.executable,
-            "-P",
-            "-c",
-            code,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)]
+    command = [*enter, sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     total, available, worker = map(int, done.stdout.split())
     assert total == GiB
     assert available < GiB

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import namedtuple
@@ -44,28 +43,19 @@ with mine.hold(path) as local:
 """
 
 
-class Copier:
+class Copier(subprocess.Popen):
     """Another process of this host that stages a graph."""
 
-    def __init__(self, path, copies):
-        command = [sys.executable, "-P", "-c", COPY, str(path), str(copies)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.pid = self.process.pid
+    def __init__(self, *paths):
+        command, pipe = [sys.executable, "-P", "-c", COPY, *map(str, paths)], subprocess.PIPE
+        super().__init__(command, stdin=pipe, stdout=pipe, text=True)
 
     def hear(self):
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.stdout.readline().strip()
 
     def go(self):
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        self.process.kill()
-        self.process.communicate(timeout=20)
+        self.stdin.write("go\n")
+        self.stdin.flush()
 
 
 @pytest.fixture
@@ -78,7 +68,8 @@ def copier(shared, copies):
 
     yield start
     for one in started:
-        one.end()
+        one.kill()
+        one.communicate(timeout=20)
 
 
 @pytest.fixture
@@ -136,38 +127,25 @@ def test_a_graph_is_copied_once_and_is_the_same(mine, copies, shared):
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def damage(path, how):
-    body = bytearray(path.read_bytes())
-    if how == "missing":
-        path.unlink()
-    elif how == "short":
-        path.write_bytes(body[:-1])
-    elif how == "long":
-        path.write_bytes(body + b"x")
-    else:
-        body[-1] ^= 1
-        path.write_bytes(body)
+DAMAGES = {
+    "missing": (lambda file, body: file.unlink(), MissingFile),
+    "short": (lambda file, body: file.write_bytes(body[:-1]), TruncatedFile),
+    "long": (lambda file, body: file.write_bytes(body + b"x"), TruncatedFile),
+    "changed": (lambda f, b: f.write_bytes(b[:-1] + bytes([b[-1] ^ 1])), CorruptFile),
+}
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [
-        ("missing", MissingFile),
-        ("short", TruncatedFile),
-        ("long", TruncatedFile),
-        ("changed", CorruptFile),
-    ],
-)
-def test_a_damaged_source_leaves_nothing(how, error, mine, copies, shared):
-    file = shared / "shards/00001/indices.npy"
-    good = file.read_bytes()
-    damage(file, how)
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_source_leaves_nothing(how, mine, copies, shared):
+    (damage, error), file = DAMAGES[how], shared / "shards/00001/indices.npy"
+    body = file.read_bytes()
+    damage(file, body)
     with pytest.raises(error) as raised:
         mine(shared)
     assert "shards/00001/indices.npy" in str(raised.value)
     assert whole_copies(copies) == []
     assert mine.made == 0
-    file.write_bytes(good)
+    file.write_bytes(body)
     Graph.open(mine(shared)).validate()
 
 
@@ -187,8 +165,8 @@ def test_processes_of_a_host_copy_once(copier, copies):
 def test_after_a_kill_in_the_middle_the_next_succeeds(copier, mine, copies, shared):
     victim = copier()
     assert victim.hear() == "copying"
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.process.wait()
+    victim.kill()
+    victim.wait()
     assert [path.name for path in copies.glob(".*.partial")] != []
     Graph.open(mine(shared)).validate()
     assert mine.made == 1

@@ -429,30 +429,8 @@ def test_every_size_class_is_the_cpus():
     """Graphs at both ends of each class, larger than shared memory holds, many and few at once."""
     backend = Cuda()
     rng = np.random.default_rng(5)
-    sizes = [
-        1,
-        7,
-        8,
-        9,
-        32,
-        33,
-        64,
-        65,
-        128,
-        129,
-        255,
-        256,
-        512,
-        513,
-        1024,
-        1025,
-        1400,
-        2570,
-        2600,
-        3000,
-        9000,
-        13_000,
-    ]
+    sizes = [1, 7, 8, 9, *(2**n + more for n in range(5, 11) for more in (0, 1))]
+    sizes += [255, 1400, 2570, 2600, 3000, 9000, 13_000]
     for directed in (False, True):
         parts, ptr = [], np.cumsum([0, *sizes])
         for size in sizes:

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import open_local
+from penstock.workers.gnn.data.local import LocalGraph, open_local
+from penstock.workers.gnn.plan.facts import Facts
 from penstock.writer import create_graph
 
 
@@ -70,5 +72,30 @@ def ring(tmp_path):
                 writer.manifest, directed=False, labels=made["labels"], classes=made["classes"]
             )
         return Graph.open(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def one_rank():
+    """Return a graph as one rank has it in memory, and its facts."""
+
+    def make(csr, features, outputs, *, symmetric, weighted=False):
+        nodes, rng = csr.rows, np.random.default_rng(0)
+        both = {"nodes": nodes, "columns": nodes, "edges": csr.edges, "outputs": outputs}
+        both |= {"symmetric": symmetric, "features": features}
+        of_rank = {"rank": 0, "size": 1, "owned": nodes, "interior": nodes, "label_kind": "class"}
+        local = LocalGraph(
+            **both | of_rank,
+            ids=np.arange(nodes, dtype=np.int64),
+            indptr=csr.indptr,
+            indices=csr.indices,
+            weights=csr.weights if weighted else None,
+            labels=rng.integers(0, outputs, nodes).astype(np.int32),
+            splits=np.array([0] * (nodes - 3) + [1, 2, -1], np.int8),
+        )
+        nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
+        both |= {"features": features.shape[1], "nonzeros": nonzeros, "rows": nodes, "ranks": 1}
+        return local, Facts(**both, labels="class", weighted=weighted, on_gpu=False)
 
     return make

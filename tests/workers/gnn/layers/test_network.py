@@ -10,9 +10,7 @@ import scipy.sparse as sp
 
 from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Loss, Network
-from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -30,64 +28,31 @@ def _naive(monkeypatch):
         monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
 
 
-def whole(*, directed=False, weighted=False, sparse=False):
+@pytest.fixture
+def whole(one_rank):
     """Return a graph of one rank: a hub, a node without edges, a loop."""
-    rng = np.random.default_rng(5)
-    edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
-    edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
-    if not directed:
-        edges |= {(b, a) for a, b in edges}
-    sources, targets = (np.array(side) for side in zip(*sorted(edges), strict=True))
-    weight = {(min(e), max(e)) if not directed else e: rng.uniform(0.5, 2) for e in sorted(edges)}
-    weights = np.array(
-        [weight[(a, b) if directed else (min(a, b), max(a, b))] for a, b in sorted(edges)]
-    )
-    csr = CSR.from_edges(sources, targets, NODES, weights=weights)
-    features = rng.normal(size=(NODES, WIDTH))
-    features[rng.random(features.shape) < 0.4] = 0
-    return LocalGraph(
-        rank=0,
-        size=1,
-        nodes=NODES,
-        edges=csr.edges,
-        ids=np.arange(NODES, dtype=np.int64),
-        owned=NODES,
-        interior=NODES,
-        columns=NODES,
-        indptr=csr.indptr,
-        indices=csr.indices,
-        weights=csr.weights if weighted else None,
-        symmetric=not directed,
-        features=sp.csr_matrix(features) if sparse else features,
-        label_kind="class",
-        labels=rng.integers(0, CLASSES, NODES).astype(np.int32),
-        splits=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
-        outputs=CLASSES,
-    )
+
+    def whole(*, directed=False, weighted=False, sparse=False):
+        rng = np.random.default_rng(5)
+        edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
+        edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
+        if not directed:
+            edges |= {(b, a) for a, b in edges}
+        sources, targets = (np.array(side) for side in zip(*sorted(edges), strict=True))
+        low, high = (sources, targets) if directed else np.sort([sources, targets], axis=0)
+        weights = 1 + np.sin(low + 3.0 * high) / 2
+        csr = CSR.from_edges(sources, targets, NODES, weights=weights)
+        features = rng.normal(size=(NODES, WIDTH))
+        features[rng.random(features.shape) < 0.4] = 0
+        features = sp.csr_matrix(features) if sparse else features
+        return one_rank(csr, features, CLASSES, symmetric=not directed, weighted=weighted)
+
+    return whole
 
 
-def facts_of(local):
-    features = local.features
-    nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
-    return Facts(
-        local.owned,
-        local.columns,
-        local.edges,
-        local.nodes,
-        1,
-        WIDTH,
-        nonzeros,
-        "class",
-        CLASSES,
-        local.symmetric,
-        local.weights is not None,
-        False,
-    )
-
-
-def network_of(local, model, training, pool):
-    plan = lower(model, facts_of(local), training, GUESS["cpu"])
-    complete = model.complete(CLASSES)
+def network_of(graph, model, training, pool):
+    local, facts = graph
+    plan, complete = lower(model, facts, training, GUESS["cpu"]), model.complete(CLASSES)
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
 
 
@@ -124,15 +89,13 @@ LAYERS = {
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_are_those_of_finite_differences(name, directed, order):
+def test_gradients_are_those_of_finite_differences(whole, name, directed, order):
     if name.startswith("gat") and order == "aggregate":
         pytest.skip("attention has the product first in any case")
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
     layer = LAYERS[name]
-    middle = replace(layer, residual=layer.residual)
-    model = Model(
-        layers=(layer, middle, replace(layer, channels=None, residual=False, dropout=0.0))
-    )
+    last = replace(layer, channels=None, residual=False, dropout=0.0)
+    model = Model(layers=(layer, layer, last))
     if layer.kind == "gat" and layer.concat:
         model = replace(model, layers=(*model.layers[:2], Layer("gat")))
     check(local, model, Training(order=order, seed=3, precompute=False))
@@ -140,7 +103,7 @@ def test_gradients_are_those_of_finite_differences(name, directed, order):
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_with_both_layouts(kind, layout):
+def test_gradients_with_input_dropout_with_both_layouts(whole, kind, layout):
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
     check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
@@ -165,7 +128,7 @@ def check(local, model, training):
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_layouts_orders_and_precomputing_give_the_same_numbers(kind):
+def test_layouts_orders_and_precomputing_give_the_same_numbers(whole, kind):
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
@@ -190,22 +153,23 @@ def test_layouts_orders_and_precomputing_give_the_same_numbers(kind):
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
-def test_parallel_edges_count_each_in_every_model(kind):
+def test_parallel_edges_count_each_in_every_model(whole, kind):
     # As relations make them. A node's own row counts once where a model adds it: two loops do not
     # make it two.
     rng = np.random.default_rng(3)
     count = rng.integers(0, 4, (NODES, NODES)) * (rng.random((NODES, NODES)) < 0.4)
     count[:, 0], count[4] = 3, 0
     np.fill_diagonal(count, [0, 1, 2, 3, 0, 0, 2, 0, 1, 0])
-    plain = whole(directed=True)
+    local, facts = whole(directed=True)
     sources, targets = np.nonzero(count)
     times = count[sources, targets]
     csr = CSR.from_edges(np.repeat(sources, times), np.repeat(targets, times), NODES)
-    local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    local = replace(local, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    facts = replace(facts, edges=csr.edges)
     name, _, aggregate = kind.partition("-")
     layer = Layer(name, aggregate=aggregate or "mean", bias=False)
     with ThreadPool(1) as pool:
-        network = network_of(local, Model(layers=(layer,)), Training(), pool)
+        network = network_of((local, facts), Model(layers=(layer,)), Training(), pool)
         found = network.forward()
         of = {n.removeprefix("layers.0."): v for n, v in network.parameters.named().items()}
     x, once = local.features, count.astype(float)
