@@ -51,7 +51,7 @@ def test_a_cluster_that_runs_already_is_left_running():
         assert owner.submit(lambda: 5, pure=False).result() == 5
 
 
-def test_nobody_at_the_address():
+def test_an_address_that_does_not_answer_is_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
@@ -64,7 +64,7 @@ def test_a_script_needs_no_main_guard(tmp_path):
     script.write_text(
         "import penstock\n"
         "def double(number): return 2 * number\n"
-        "with penstock.connect('local', workers=2) as client:\n"
+        "with penstock.connect('local', workers=1) as client:\n"
         "    print(client.submit(double, 4).result())\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)

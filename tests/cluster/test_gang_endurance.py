@@ -26,7 +26,7 @@ STOP_SECONDS = 5.0
 
 
 def test_many_gangs(tmp_path, monkeypatch, left_over):
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # what pytest keeps of it is no leak
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # pytest keeps the rest
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     process, shared = psutil.Process(), set[str]()

@@ -39,7 +39,7 @@ def listening(process):
 
 
 def status(address, host):
-    """Return how a request for a page of the scheduler is answered, None if that is no server."""
+    """Return the status of a page of the scheduler, None if no server answers."""
     connection = HTTPConnection(*address, timeout=5)
     try:
         connection.request("GET", "/info/main/workers.html", headers={"Host": host})

@@ -38,7 +38,7 @@ def test_what_it_asks_for():
         "partition": "gpu",
         "account": "a.b",
     }
-    # sbatch stops to look for its options at the first line that is no comment.
+    # sbatch stops to look for its options at the first line that is not a comment.
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert all(line.startswith("#SBATCH") for line in lines[1 : 1 + len(requests(script))])

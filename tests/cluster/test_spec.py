@@ -38,7 +38,7 @@ def test_a_bad_file_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("option", ["scheduler_port", "dashboard"])
-def test_a_port_in_use_is_told(option):
+def test_a_port_in_use_is_an_error(option):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

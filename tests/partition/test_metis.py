@@ -91,7 +91,7 @@ def test_a_process_that_dies_or_stops_is_a_failure_and_is_gone(graph, child, way
 
 
 @pytest.mark.parametrize("late", [0.0, 1.0])
-def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, late):
+def test_a_sigterm_is_not_an_error_of_metis(graph, tmp_path, monkeypatch, late):
     """METIS took it for one, and returned its current parts: one of them owned everything.
 
     late  seconds after which the thread begins to wait for signals, as on a busy machine

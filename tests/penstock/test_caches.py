@@ -49,7 +49,7 @@ def test_the_first_that_can_be_written(tmp_path, shared, monkeypatch):
 
 
 @pytest.mark.parametrize("trap", ["link", "readable", "writable", "file"])
-def test_what_somebody_else_put_there_is_not_used(tmp_path, shared, trap):
+def test_a_folder_of_another_user_is_not_used(tmp_path, shared, trap):
     own, theirs = shared / f"penstock-cache-{os.geteuid()}", tmp_path / "theirs"
     if trap == "link":
         theirs.mkdir(mode=0o700)

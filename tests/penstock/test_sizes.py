@@ -21,7 +21,7 @@ def test_sizes_are_read(text, count):
 
 
 @pytest.mark.parametrize("text", ["", ".", "GB", "1.2.3", "-1", "1 PB", "1ib"])
-def test_what_is_no_size_is_refused(text):
+def test_a_bad_size_is_refused(text):
     with pytest.raises(UsageError):
         parse_bytes(text)
 

@@ -1,4 +1,4 @@
-"""A graph is copied once a host, whole or not at all, and makes room when nobody uses it."""
+"""A graph is copied once per host, whole or not at all, and makes room when no process uses it."""
 
 import os
 import shutil
@@ -180,7 +180,7 @@ Free = namedtuple("Free", "free")
 
 @pytest.fixture
 def room(copies, monkeypatch):
-    """Give the scratch disk so many bytes: what lies in ``copies`` counts."""
+    """Give the scratch disk this many bytes: what lies in ``copies`` counts."""
 
     def give(total):
         def usage(_):

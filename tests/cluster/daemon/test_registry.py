@@ -51,7 +51,7 @@ def test_no_name_leads_out_of_the_folder(name):
 # -- alive, dead, elsewhere -----------------------------------------------------------------------
 
 
-def test_processes_are_told_apart_by_when_they_began():
+def test_processes_are_distinguished_by_when_they_began():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         ticks = process_start(child.pid)
         assert ticks is not None

@@ -29,6 +29,7 @@ def test_a_local_cluster_gets_a_world_for_its_first_gang(tmp_path, monkeypatch):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_plain_dask_cluster_will_do():
     from distributed import Client, LocalCluster
 

@@ -86,7 +86,7 @@ def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, sha
     close = 2e-3 if in_halves(rules) else 2e-5
     assert float(got_loss) == pytest.approx(loss, rel=close)
     if rules.model == Model.ROTATE and rules.dim > 512:
-        close = 5e-4  # of so many complex numbers some nearly meet, and rounding turns their unit
+        close = 5e-4  # of this many complex numbers some nearly meet, and rounding turns their unit
     for got, slope in zip(got_slopes, slopes, strict=True):
         if slope.size:
             largest = np.abs(slope).max()

@@ -83,7 +83,7 @@ def test_errors_of_the_system_come_back(side, tmp_path):
         assert list(side.get(missing)) == [errno.EBADF, 0]
 
 
-def test_nobody_waits_for_ever(side, tmp_path):
+def test_no_transfer_waits_for_ever(side, tmp_path):
     made, data = side.queues(1, SMALL), side.put(some_bytes(2))
     silent = made.transfer(Operation.READ, 0, 0, data, patience=0.05)
     assert list(side.get(silent)) == [Status.TIMED_OUT, 0]

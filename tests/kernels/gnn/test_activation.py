@@ -54,7 +54,7 @@ def test_finishing_and_the_way_back_equal_naive(backend, activation, width):
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 32, 47, 300])
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
-def test_rows_are_scaled_as_naively(backend, width, in_place):
+def test_rows_are_scaled_as_by_the_twin(backend, width, in_place):
     x, factors = values("float32", width), values("float32", 1, 1)[:, 0]
     truth = np.full((ROWS, width), 5, "float32")
     out = backend.put((x if in_place else truth).copy())

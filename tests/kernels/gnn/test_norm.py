@@ -25,7 +25,7 @@ def compare(backend, name, arrays, rows=PART, **tolerance):
 
 
 @WIDTHS
-def test_rows_are_normalised_as_naively(backend, width):
+def test_rows_are_normalised_as_by_the_twin(backend, width):
     z, scale, shift = normal((ROWS, width), "float32"), *normal((2, width), "float32", 1)
     if width == 1:
         z[:] = 1  # a deviation of 0, instead of one of rounding errors
@@ -42,7 +42,7 @@ def test_rows_are_normalised_as_naively(backend, width):
 
 
 @WIDTHS
-def test_columns_are_normalised_as_naively(backend, width):
+def test_columns_are_normalised_as_by_the_twin(backend, width):
     z, (scale, shift) = normal((ROWS, width), "float32"), normal((2, width), "float32", 1)
     grad = normal((ROWS, width), "float32", 2)
     compare(backend, "column_sums", [z, np.ones(width)])

@@ -107,7 +107,7 @@ def test_captured_products_are_launched_again(product, cp, dtype):
     np.testing.assert_allclose(cp.asnumpy(back), a.T @ (a @ (2 * b)), rtol=1e-3, atol=1e-3)
 
 
-# Rows that are no multiple of what a block takes; widths that are none of a tile's.
+# Rows that are not a multiple of what a block takes; widths that are not those of a tile.
 COLUMNS = [
     *((4096, 1, 1), (4999, 100, 32), (4099, 32, 47), (4111, 128, 32), (4096, 602, 32)),
     *((4097, 37, 5), (4100, 64, 40), (5001, 104, 16), (4105, 65, 49), (4098, 128, 14)),
@@ -163,7 +163,7 @@ def test_columns_of_no_rows_and_of_other_numbers(product_of_columns, cp):
     compare_columns(product_of_columns, cp, cp.asarray(a), cp.asarray(b), truth, tf32=True)
 
 
-def test_what_is_no_number_stays_in_its_row_and_column(product_of_columns, cp):
+def test_values_that_are_not_finite_stay_in_their_row_and_column(product_of_columns, cp):
     a, b = normal((4200, 9), "float32"), normal((4200, 5), "float32", 1)
     a[4199, 8], b[17, 2] = np.nan, np.inf
     out = cp.zeros((9, 5), np.float32)

@@ -1,4 +1,4 @@
-"""Walks and their tables against the truth: step by step where they must agree, else by chances."""
+"""Walks and their tables against the truth: step by step if they must agree, else by chances."""
 
 from collections import Counter, defaultdict
 from dataclasses import fields, replace

@@ -13,7 +13,7 @@ from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 pytestmark = pytest.mark.gpu
 
 SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
-DEGREES = (3, 20, 100, 700, 6000)  # for eight lanes, a warp, and a block where long_from says so
+DEGREES = (3, 20, 100, 700, 6000)  # for eight lanes, a warp, and a block from long_from on
 NODES = 7000
 
 

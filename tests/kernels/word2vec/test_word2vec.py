@@ -44,7 +44,7 @@ def random_lists(rng, words, lengths):
 some_counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=60).filter(any)
 
 
-def test_words_are_counted_and_what_is_none_is_not():
+def test_words_are_counted_and_gaps_are_not():
     tokens = np.random.default_rng(3).integers(-1, 9, (40, 7)).astype(np.int32)
     for module in (naive, cpu):
         counts = np.arange(11)
@@ -272,7 +272,7 @@ def test_words_of_a_topic_are_close(threads):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("which", [0, 1])
-def test_vectors_that_are_no_numbers_make_the_loss_none(bad, which):
+def test_vectors_that_are_not_finite_make_the_loss_so(bad, which):
     noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     block = sentences_of([[0, 1, 2, 3, 4] * 10])
     for train in (naive.train, cpu.train):

@@ -157,7 +157,7 @@ def test_words_of_many_teams_get_a_share_of_their_changes(exponent):
 
     counts = np.array([10**6, 10**4, 10, 10])
     keep = naive.keep_thresholds(counts, 1e-2)
-    power = exponent or 0.75  # None: counts are not told, and follow from the table
+    power = exponent or 0.75  # None: counts are not given, and follow from the table
     told = None if exponent is None else counts / counts.sum()
     table = naive.noise_table(counts ** (power / 0.75))
     _, noise = on_gpu(corpus(4)[0], Noise(*table, keep, told))

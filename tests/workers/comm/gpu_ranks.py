@@ -329,7 +329,7 @@ def large(c):
 
 
 def timeouts(c):
-    """A wait that is not answered in time says so, and may go on afterwards."""
+    """A wait that is not answered in time fails, and may be repeated."""
     import cupy
 
     array, word = cupy.full(1000, c.rank), np.zeros(1)
@@ -388,7 +388,7 @@ def _twenty_gangs(c):
 
 
 def renewed(c):
-    """Where one rank let go of its communicator, all make a new one."""
+    """If one rank let go of its communicator, all make a new one."""
     from penstock.workers.comm import nccl
 
     first = gang("renewed")
@@ -435,7 +435,7 @@ def disagreements(c):
 
 
 def ended_early(begin, *, warm):
-    """Rank 0 begins what the others never answer; all are told to end, and the next gang works."""
+    """Rank 0 begins what the others never answer; all are cancelled, and the next gang works."""
     import cupy
 
     c = gang("cancelled")

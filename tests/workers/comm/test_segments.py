@@ -1,4 +1,4 @@
-"""Shared memory of dead ranks is removed; that of others, and what nobody noted, stays."""
+"""Shared memory of dead ranks is removed; that of others, and what no process noted, stays."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ def note_of(folder, pid, started, *paths, user=None):
     return note
 
 
-# Everybody may write to /dev/shm, so a note may say anything.
+# Every user may write to /dev/shm, so a note may hold anything.
 
 
 def test_nothing_outside_is_removed(folder, tmp_path_factory):

@@ -33,7 +33,7 @@ def large(tmp_path_factory):
 
 @pytest.fixture
 def mean(large, on_threads, tmp_path):
-    """Return what trains on so many ranks, and returns the mean MRR of the last epoch."""
+    """Return what trains on n ranks and returns the mean MRR of the last epoch."""
 
     def mean(ranks, **options):
         found = []

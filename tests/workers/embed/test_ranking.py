@@ -27,7 +27,7 @@ class Held(VectorSource):
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("limits", [{"BLOCK": 7, "ANSWERS": 3}, {"VALUES": 16}], ids=str)
-def test_without_relations_a_node_is_no_answer_to_itself(partitions, loops, limits, monkeypatch):
+def test_without_relations_a_node_does_not_answer_itself(partitions, loops, limits, monkeypatch):
     """Unless the graph has loops: then it is as any other."""
     for name, limit in limits.items():
         monkeypatch.setattr(ranking, name, limit)

@@ -135,7 +135,7 @@ def test_a_resumed_training_is_the_same(run, tmp_path, ranks, more, optimizer):
         slow(3, DISK_OF_RANKS, (40, 150, 300)),
     ],
 )
-def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
+def test_an_interrupted_training_resumes_within_an_epoch(
     run, whole, tmp_path, monkeypatch, ranks, more, stops
 ):
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
@@ -226,7 +226,7 @@ def test_negatives_are_fairly_shared_among_partitions(run, graph, tmp_path, monk
 
 
 @pytest.mark.parametrize(("ranks", "batch"), [(1, None), (2, 64)])
-def test_vectors_that_are_no_numbers_are_not_saved(run, graph, tmp_path, ranks, batch):
+def test_vectors_that_are_not_finite_are_not_saved(run, graph, tmp_path, ranks, batch):
     """The checkpoint before is kept: of one batch the update that is too large follows the loss."""
     more = {"batch": batch or graph.num_edges, "optimizer": "sgd", "init_scale": 1.0, "lr": 0.01}
     run(tmp_path / "r", ranks, epochs=1, **more)
@@ -274,7 +274,7 @@ def test_a_warm_start_keeps_what_is_known(run, whole, graph, tmp_path, ranks):
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(run, graph, tmp_path, optimizer):
+def test_a_warm_start_continues_as_the_other_run_would(run, graph, tmp_path, optimizer):
     """Adam divides what it has summed up by how many steps it took, of the other run as well."""
     # Batches of all edges and nodes: the numbers of epochs and batches decide nothing.
     more = {"batch": graph.num_edges, "negatives": "all", "optimizer": optimizer, "lr": 0.01}

@@ -1,4 +1,4 @@
-"""The training loop of one rank: it learns, stops, saves and goes on."""
+"""The training loop of one rank: it learns, stops, saves and resumes."""
 
 import json
 
@@ -143,7 +143,7 @@ def test_without_validation_nodes_the_training_loss_decides(model, ring, tmp_pat
     assert shorter.metrics == trained.metrics
 
 
-def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(graph, tmp_path):
+def test_a_rank_that_does_not_see_the_folder_of_predictions_fails(graph, tmp_path):
     """It would make one of its own, on its host, and the others' rows alone would be scored."""
     run(graph, tmp_path, epochs=1)
     trained, best = task(graph, tmp_path, MODEL, Training()), "checkpoints/best.safetensors"

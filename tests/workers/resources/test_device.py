@@ -28,7 +28,7 @@ def fresh():
     device.look_again()
 
 
-def test_a_worker_may_be_told_to_use_its_cpu():
+def test_a_worker_may_use_its_cpu_alone():
     with dask.config.set({"penstock.device": "cpu"}):
         assert not device.gpu()
         assert not device.frames()
@@ -38,7 +38,7 @@ def test_a_worker_may_be_told_to_use_its_cpu():
 
 
 @pytest.mark.parametrize("key", ["penstock.device=gpu", "dataframe.backend=cudf"])
-def test_a_gpu_that_is_not_there_is_an_error(monkeypatch, key):
+def test_a_missing_gpu_is_an_error(monkeypatch, key):
     # A machine without CuPy: importing it fails as it does where it is not installed.
     monkeypatch.setitem(sys.modules, "cupy", None)
     with dask.config.set(dict([key.split("=")])), pytest.raises(MissingExtra):

@@ -15,7 +15,7 @@ APPS = [
 
 
 @pytest.mark.mpi
-@pytest.mark.slow  # in one process, with every application: kernels/walk/test_walkers.py
+@pytest.mark.slow  # in one process, with every application: kernels/walk/test_walk.py
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("options", APPS, ids=str)
 def test_the_walks_are_those_on_the_whole_graph(make_graph, tmp_path, device, options):

@@ -90,7 +90,7 @@ def test_threads_do_not_change_a_byte(corpus, tmp_path, monkeypatch, shards):
     np.testing.assert_array_equal(*found)
 
 
-def test_a_training_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
+def test_a_training_resumes_from_its_checkpoint(corpus, tmp_path, monkeypatch):
     training = replace(
         TRAINING, deterministic=True, shards=3, sync_words=60, checkpoint_minutes=1e-9
     )
@@ -119,7 +119,7 @@ def test_a_training_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
     assert len(kept) == 3  # the vectors of the last, and what names them
 
 
-def test_a_damaged_checkpoint_is_no_start(tmp_path):
+def test_a_damaged_checkpoint_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.load(2, 8, (3, 2)) is None
     vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)

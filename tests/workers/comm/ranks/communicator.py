@@ -357,7 +357,7 @@ def barriers(comm):
 
 
 def alive(comm):
-    """What nobody but a request knows of lives until it is done."""
+    """An array that only a request refers to lives until the request is done."""
     left, right = neighbours(comm)
     kinds = [(np.dtype("f8"), 5), (np.dtype("f8"), MANY), (RECORD, 5), (RECORD, MANY)]
     for number, (dtype, size) in enumerate(kinds):
@@ -374,7 +374,7 @@ def alive(comm):
         comm.wait([receive, send])
         litter(size * dtype.itemsize)
         found = came()
-        if found is not None:  # its request holds it, or else nobody wants it any more
+        if found is not None:  # its request holds it, or else it is not needed any more
             same(found, wanted)
         del found, receive, send
         gc.collect()
@@ -460,7 +460,7 @@ def abandoned(comm):
         mine.mpi.Recv(come, left, 5)
         late.Wait()
         assert (come == 7).all()
-        # A long message that nobody has received yet lives on.
+        # A long message that no rank has received yet lives on.
         mine = make(comm)
         sent = weakref.ref(array := np.zeros(MANY, dtype))
         mine.isend(array, right, 5)

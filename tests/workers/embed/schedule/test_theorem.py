@@ -1,4 +1,4 @@
-"""Theorem 3: the formula of the paper where it is the paper's case, and a simulation elsewhere."""
+"""Theorem 3: the formula in the paper's case, and a simulation in others."""
 
 import pytest
 
@@ -60,14 +60,14 @@ def exposed_seconds(during_edges, swapped_bytes, machine):
     ("name", "n"), [("prefetch", 12), ("prefetch", 37), ("beta", 9), ("cover", 16)]
 )
 def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
-    """Swaps hide exactly where it says so: training divides buckets, so that fewer hide each."""
+    """Swaps hide exactly if it holds: training divides buckets, so that fewer hide each."""
     schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
     swaps = [step for step in schedule.scheduled(3) if step.evict]
     table, in_bucket = Geometry.of(n, 1_200_000, 100, 1), 10**6
     size = table.partition_bytes
     during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
     moved = [len(step.evict) * size for step in swaps]
-    # A partition is exchanged in about a second, in which so many buckets are trained.
+    # A partition is exchanged in about a second, in which this many buckets are trained.
     for speed in (0.1, 0.26, 0.4, 0.6, 0.9, 1.1, 1.7, 2.1, 4.1, 50.0):
         machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2 * size)
         exposed, total = exposed_seconds(during, moved, machine)

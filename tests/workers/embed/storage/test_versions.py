@@ -38,7 +38,7 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
     assert names == ["best.safetensors", "last.safetensors"]
 
 
-def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch):
+def test_the_best_is_written_before_the_last_names_it(small, monkeypatch):
     """Killed between the two, a run would never write the best one again."""
     one = small(partitions=5, places=3)
     one.epoch(0)
@@ -133,9 +133,9 @@ class Killed:
 
 
 def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
-    """Killed at random moments; every time it goes on from its last checkpoint.
+    """Killed at random moments; every time it resumes from its last checkpoint.
 
-    What is on disk then is compared, to the bit, with a training run that nobody stopped.
+    What is on disk then is compared, to the bit, with an undisturbed training run.
     """
     reference = small("whole", partitions=6)
     expected = {}

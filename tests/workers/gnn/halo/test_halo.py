@@ -69,7 +69,7 @@ def test_a_slow_rank_is_not_written_over(way, slow, on_threads):
         for number in range(1, 7):
             x = np.full((local.columns, 3), number, np.float32)
             if comm.rank == slow and number == 4:
-                # Exchange 3 was waited for, and its rows not yet read, while the other goes on.
+                # Exchange 3 was waited for, and its rows not yet read, while the other continues.
                 assert ahead.wait(PATIENCE)
                 check(halo, before, number - 1)
             start(halo, x)
