@@ -16,8 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "tc")
-NAMESPACES = ("net", "uts", "mnt", "ipc", "pid")  # as /proc calls them
-LONG_NAMES = ("net", "uts", "mount", "ipc", "pid")  # as unshare and nsenter do
+NAMESPACES = ("net", "uts", "mount", "ipc", "pid")
 
 
 class Hosts:
@@ -60,7 +59,7 @@ class Hosts:
         The first process of the command is a child of the one that is returned.
         """
         place = popen.pop("cwd", Path.cwd())
-        enter = ["nsenter", f"--target={self._first[host]}", *(f"--{name}" for name in LONG_NAMES)]
+        enter = ["nsenter", f"--target={self._first[host]}", *(f"--{name}" for name in NAMESPACES)]
         # nsenter waits for the command outside of the host; the command must not outlive it.
         enter += ["setpriv", "--pdeathsig", "KILL", "env", "-C", str(place), f"TMPDIR={self.tmp}"]
         process = subprocess.Popen([*enter, *map(str, command)], **popen)
@@ -140,11 +139,6 @@ class Hosts:
         found = (path for path in seen.rglob("*") if not path.is_dir())
         return sorted(str(path.relative_to(seen)) for path in found)
 
-    def namespaces(self):
-        """Return the names of all namespaces that were made."""
-        made = {_namespace(pid, name) for pid in self._first.values() for name in NAMESPACES}
-        return made | {_namespace(self._switch, "net")}
-
     def close(self):
         """End every process of every host, and with the last one all that was made."""
         self._closed.set()
@@ -179,7 +173,7 @@ class Hosts:
         self.tmp = str(folder / "tmp")
 
         switch = self._keep(["unshare", "--net", "cat"])
-        unshare = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "--kill-child"]
+        unshare = ["unshare", *(f"--{name}" for name in NAMESPACES), "--fork", "--kill-child"]
         program = [sys.executable, "-I", "-S", str(HERE / "host.py")]
         keepers = [
             self._keep([*unshare, *program, name, address, str(folder)])
@@ -238,7 +232,7 @@ def _hindrance():
         return "needs Linux and root"
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"needs {' and '.join(missing)}: install util-linux and iproute2"
-    trial = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "mount", "-t", "tmpfs"]
+    trial = ["unshare", *(f"--{name}" for name in NAMESPACES), "--fork", "mount", "-t", "tmpfs"]
     tried = subprocess.run([*trial, "none", "/dev/shm"], capture_output=True, text=True)
     return f"namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else None
 

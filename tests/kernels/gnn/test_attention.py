@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -82,37 +80,6 @@ def test_sums_and_the_way_back_equal_naive(backend, heads, width, dropped):
     )
     close(backend, mine_dz, dz)
     close(backend, mine_dright, dright)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("backend", ["cuda"], indirect=True)
-@pytest.mark.parametrize(("heads", "width"), [(1, 47), (8, 8)])
-def test_weights_take_the_epoch_of_their_dropping_from_the_gpu(backend, heads, width):
-    import cupy
-
-    from penstock.kernels.cuda import attention
-
-    block, transposed = backend.put(make_block()), backend.put(transpose(make_block()))
-    given = make_heads(heads, "float32", dropped=True)
-    z, grad = (cupy.asarray(normal((n, heads * width), "float32")) for n in (COLUMNS, ROWS))
-    drops = [
-        given.drop,
-        replace(given.drop, epoch=9),
-        replace(given.drop, epoch_at=np.array([9], np.uint32)),
-    ]
-    found = []
-    for drop in drops:
-        mine = backend.put(replace(given, drop=drop))
-        out, dz = cupy.zeros_like(grad), cupy.zeros_like(z)
-        dot, dleft = (cupy.zeros((ROWS, heads), np.float32) for _ in range(2))
-        dright = cupy.zeros((COLUMNS, heads), np.float32)
-        attention.attend(block, z, mine, out, 0, ROWS)
-        attention.attend_back_rows(block, z, mine, out, grad, dot, dleft, 0, ROWS)
-        attention.attend_back_columns(transposed, z, mine, grad, dot, dz, dright, 0, COLUMNS)
-        found.append([each.get() for each in (out, dleft, dz, dright)])
-    for old, new, read in zip(*found, strict=True):
-        np.testing.assert_array_equal(read, new)
-        assert (old != new).any()
 
 
 @SHAPES

@@ -350,7 +350,7 @@ WAYS = [
 def test_chances(backend, app, sampler):
     rows, more = APPS[app]
     hub = len(rows.indptr) > HUB
-    count = 300_000
+    count = 150_000
     rules = WalkRules(3 if hub else 4, 11, **{**more, "sampler": sampler})
     walks = np.arange(count, dtype=np.int64)
     starts = walks % (2 if hub else 7)
