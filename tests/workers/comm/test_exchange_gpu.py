@@ -1,7 +1,6 @@
 """Arrays on GPUs travel between ranks as NumPy says: through NCCL, and through pinned memory."""
 
 import time
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,45 +16,24 @@ CASES = (
 ).split()
 
 
-@cache
-def run(mpirun, ranks, kind, *cases):
-    """Run cases of gpu_ranks.py in one MPI world, and return what it printed."""
-    try:
-        done = mpirun(RANKS, ranks, kind, *cases, timeout=180, gpus=True)
-    except pytest.fail.Exception as late:  # kept, so that not every case waits as long
-        return str(late)
-    print(done.stdout)  # what cases took; shown by pytest -rP
-    return f"{done.stdout}\nexit code {done.returncode}"
-
-
-def passed(mpirun, ranks, kind, case, cases):
-    output = run(mpirun, ranks, kind, *cases)
-    assert f"passed {case} " in output, output
-
-
 @pytest.mark.gpu
 @pytest.mark.mpi
-@pytest.mark.parametrize("case", CASES)
-def test_two_ranks_on_one_gpu(mpirun, case):
-    passed(mpirun, 2, "shared", case, CASES)
-
-
-@pytest.mark.gpu
-@pytest.mark.mpi
-def test_one_rank_needs_no_others(mpirun):
-    passed(mpirun, 1, "own", "collectives", ["kind", "messages", "reductions", "collectives"])
-
-
-@pytest.mark.multigpu
-@pytest.mark.mpi
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_gpu_each(mpirun, ranks, case):
+@pytest.mark.parametrize(
+    ("ranks", "kind", "cases"),
+    [
+        (1, "own", CASES[:4]),
+        (2, "shared", CASES),  # of one GPU
+        pytest.param(2, "own", CASES, marks=pytest.mark.multigpu),
+        pytest.param(4, "own", CASES, marks=pytest.mark.multigpu),
+    ],
+)
+def test_arrays_on_gpus_travel_as_numpy_says(mpirun, ranks, kind, cases):
     import cupy
 
-    if cupy.cuda.runtime.getDeviceCount() < ranks:
+    if kind == "own" and cupy.cuda.runtime.getDeviceCount() < ranks:
         pytest.skip(f"needs {ranks} GPUs")
-    passed(mpirun, ranks, "own", case, CASES)
+    done = mpirun(RANKS, ranks, kind, *cases, timeout=240, gpus=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.gpu
@@ -102,4 +80,5 @@ def test_more_elements_than_an_int_counts(mpirun):
 
     if cupy.cuda.runtime.memGetInfo()[0] < 16 << 30:
         pytest.skip("needs 16 GB of GPU memory")
-    passed(mpirun, 2, "own", "large", ["large"])
+    done = mpirun(RANKS, 2, "own", "large", timeout=180, gpus=True)
+    assert done.returncode == 0, done.stdout

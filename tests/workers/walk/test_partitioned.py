@@ -6,7 +6,6 @@ import pytest
 from penstock import ClusterSpec, partition_graph, walk
 
 APPS = [
-    {"restart": 0.1},
     {"sampler": "its", "stop": 0.1, "app": "ppr"},
     {"app": "node2vec", "p": 2, "q": 0.5},
     {"app": "metapath", "schema": "0,1", "sampler": "alias"},
