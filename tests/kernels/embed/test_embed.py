@@ -126,17 +126,9 @@ def test_a_step_goes_down_the_loss_that_the_papers_define(backend, model, loss):
         (RELATIONS, 3, BOTH),
         (RELATIONS, 2, BOTH[1:]),
     ):
-        rules = rules_of(
-            model,
-            loss=loss,
-            inverse=inverse,
-            power=power,
-            sides=sides,
-            optimizer=Optimizer.SGD,
-            node_penalty=0.03,
-            relation_penalty=0.05,
-        )
-        goes_down(backend, rules)
+        how = {"inverse": inverse, "power": power, "sides": sides, "optimizer": Optimizer.SGD}
+        penalties = {"node_penalty": 0.03, "relation_penalty": 0.05}
+        goes_down(backend, rules_of(model, loss=loss, **how, **penalties))
 
 
 def goes_down(backend, rules):
