@@ -1,8 +1,5 @@
 """What tests of clusters share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
@@ -10,11 +7,11 @@ import pytest
 
 
 @pytest.fixture
-def left_over() -> Callable[[], list[str]]:
+def left_over():
     """Return the processes that the test has started and that run, Python's own helper aside."""
     before = set(psutil.Process().children(recursive=True))
 
-    def look() -> list[str]:
+    def look():
         found = []
         for child in set(psutil.Process().children(recursive=True)) - before:
             with suppress(psutil.NoSuchProcess):

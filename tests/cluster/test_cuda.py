@@ -1,7 +1,5 @@
 """One worker per GPU: the options of dask-cuda, and the error without a GPU."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress
@@ -15,7 +13,7 @@ from penstock.cluster.cuda import cuda_options, open_cuda
 from penstock.cluster.spec import ClusterSpec
 
 
-def workers_left() -> list[psutil.Process]:
+def workers_left():
     found = []
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # a zombie of another test has no command
@@ -25,7 +23,7 @@ def workers_left() -> list[psutil.Process]:
 
 
 @pytest.mark.gpu
-def test_dask_cuda_itself() -> None:
+def test_dask_cuda_itself():
     pytest.importorskip("dask_cuda")
     import cupy
 
@@ -52,7 +50,7 @@ def test_dask_cuda_itself() -> None:
     assert {process.pid for process in workers_left()} == before
 
 
-def test_what_was_asked_for_is_passed_on() -> None:
+def test_what_was_asked_for_is_passed_on():
     spec = ClusterSpec(
         workers=2,
         threads=3,

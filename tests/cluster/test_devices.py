@@ -1,16 +1,12 @@
 """A GPU that is there and cannot be used is said; the ranks of a gang agree."""
 
-from __future__ import annotations
-
 import socket
-from collections.abc import Callable
 
 import pytest
 
 from penstock import connect, gang
 from penstock.errors import ClusterError, MissingExtra, PenstockWarning
 
-Pretend = Callable[[str], None]
 HOST = socket.gethostname()
 LOST_LIBRARY = "libnvrtc.so.12: cannot open shared object file"
 BROKEN = f"raise ImportError({LOST_LIBRARY!r})"
@@ -32,7 +28,7 @@ cuda.runtime, cuda.nvrtc = runtime, nvrtc
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_ranks_that_do_not_agree_are_named(pretend_gpu: Pretend) -> None:
+def test_ranks_that_do_not_agree_are_named(pretend_gpu):
     pretend_gpu(ON_RANK_1)
     with (
         pytest.warns(PenstockWarning, match="1 of 2 workers compute on the CPU"),
@@ -44,8 +40,5 @@ def test_ranks_that_do_not_agree_are_named(pretend_gpu: Pretend) -> None:
     assert f"rank 0 on host {HOST}" in said
     assert f"rank 1 on host {HOST}" in said
     assert LOST_LIBRARY in said
-    with (
-        pytest.raises(MissingExtra),
-        connect("mpi", workers=2, device="gpu"),
-    ):
+    with pytest.raises(MissingExtra), connect("mpi", workers=2, device="gpu"):
         pass

@@ -3,17 +3,13 @@
 Functions for the ranks are nested, so that they travel by value.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,63 +23,42 @@ STOP_SECONDS = 10.0  # within which a gang has ended after what ended it, if cor
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with connect("mpi", workers=4) as client:
+def client():
+    with connect("mpi", workers=3) as client:
         gang.run(client, lambda comm: None)  # what is imported and compiled at first
         yield client
 
 
-def usable(client: Any) -> bool:
-    return gang.run(client, lambda comm: comm.rank, ranks=4, start_timeout=30) == [0, 1, 2, 3]
+def usable(client):
+    return gang.run(client, lambda comm: comm.rank, start_timeout=30) == [0, 1, 2]
 
 
-def test_every_rank_gives_its_result_in_order(client: Any) -> None:
-    def mean(comm: Any, numbers: Any, *, scale: float) -> tuple[int, float]:
+def test_every_rank_gives_its_result_in_order(client):
+    def mean(comm, numbers, *, scale):
         mine = numbers[comm.rank :: comm.size]
         total = comm.allreduce(np.array([mine.sum(), len(mine)]))
         return comm.rank, scale * total[0] / total[1]
 
     numbers = np.arange(101.0)
-    assert gang.run(client, mean, (numbers,), {"scale": 2.0}, ranks=4) == [
-        (rank, 100.0) for rank in range(4)
-    ]
-    assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all by default
-
-
-def test_a_part_of_the_workers(client: Any) -> None:
+    found = gang.run(client, mean, (numbers,), {"scale": 2.0})  # on all workers
+    assert found == [(rank, 100.0) for rank in range(3)]
     for ranks in (1, 2, 3):
         found = gang.run(client, lambda comm: (comm.rank, comm.size, os.getpid()), ranks=ranks)
         assert [(rank, size) for rank, size, _ in found] == [(r, ranks) for r in range(ranks)]
         assert len({pid for _, _, pid in found}) == ranks
+    for ranks, error in ((4, ClusterError), (0, UsageError)):
+        with pytest.raises(error):
+            gang.run(client, lambda comm: None, ranks=ranks)
 
 
-def test_too_many_ranks_are_refused(client: Any) -> None:
-    with pytest.raises(ClusterError):
-        gang.run(client, lambda comm: None, ranks=5)
-    with pytest.raises(UsageError):
-        gang.run(client, lambda comm: None, ranks=0)
+def in_threads(*calls):
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        return [one.exception(60) or one.result() for one in futures]
 
 
-def in_threads(*calls: Any) -> list[Any]:
-    results: list[Any] = [None] * len(calls)
-
-    def call(place: int) -> None:
-        try:
-            results[place] = calls[place]()
-        except Exception as error:
-            results[place] = error
-
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    return results
-
-
-def test_gangs_on_disjoint_workers_run_side_by_side(client: Any, tmp_path: Path) -> None:
-    def meet(comm: Any, mine: Path, other: Path) -> bool:
+def test_gangs_on_disjoint_workers_run_side_by_side(client, tmp_path):
+    def meet(comm, mine, other):
         mine.touch()
         deadline = time.monotonic() + 20
         while not other.exists():
@@ -95,40 +70,40 @@ def test_gangs_on_disjoint_workers_run_side_by_side(client: Any, tmp_path: Path)
 
     one, two = tmp_path / "one", tmp_path / "two"
     assert in_threads(
-        lambda: gang.run(client, meet, (one, two), ranks=2),
+        lambda: gang.run(client, meet, (one, two), ranks=1),
         lambda: gang.run(client, meet, (two, one), ranks=2),
-    ) == [[True, True], [True, True]]
+    ) == [[True], [True, True]]
 
 
-def test_gangs_that_want_the_same_workers_take_turns(client: Any) -> None:
-    def total(comm: Any, number: int) -> float:
+def test_gangs_that_want_the_same_workers_take_turns(client):
+    def total(comm, number):
         return float(comm.allreduce(np.full(1000, float(number)))[0])
 
-    def several(ranks: int) -> list[bool]:
+    def several(ranks):
         return [
             gang.run(client, total, (n,), ranks=ranks) == [float(n * ranks)] * ranks
             for n in range(10)
         ]
 
-    assert in_threads(*[lambda k=k: several(k) for k in (4, 3, 2, 3)]) == [[True] * 10] * 4
+    assert in_threads(*[lambda k=k: several(k) for k in (3, 2, 1, 2)]) == [[True] * 10] * 4
 
 
-def test_waiting_for_workers_has_an_end(client: Any) -> None:
-    def hold(comm: Any) -> None:
+def test_waiting_for_workers_has_an_end(client):
+    def hold(comm):
         deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def late() -> None:
+    def late():
         time.sleep(0.2)
         gang.run(client, hold, ranks=2, start_timeout=0.3)
 
-    _, error = in_threads(lambda: gang.run(client, hold, ranks=4), late)
+    _, error = in_threads(lambda: gang.run(client, hold, ranks=3), late)
     assert isinstance(error, ClusterError)
 
 
-def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client: Any) -> None:
-    def fail(comm: Any) -> None:
+def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client):
+    def fail(comm):
         if comm.rank == 2:
             raise ValueError("two is broken")
         comm.wait(comm.irecv(np.zeros(1), 2, 7))
@@ -138,59 +113,59 @@ def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client: Any)
         gang.run(client, fail)
     assert time.monotonic() - started < STOP_SECONDS
     assert isinstance(raised.value.__cause__, ValueError)
-    assert sorted(raised.value.tracebacks) == [0, 1, 2, 3]
+    assert sorted(raised.value.tracebacks) == [0, 1, 2]
     assert "two is broken" in raised.value.tracebacks[2]
-    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1, 3))
+    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1))
     assert not raised.value.may_retry
     assert usable(client)
 
 
-@pytest.mark.parametrize(
-    "collective",
-    [
-        lambda comm: comm.allreduce(np.zeros(10 + comm.rank)),
-        lambda comm: comm.allreduce(np.zeros(1000, ("f4", "f8")[comm.rank])),
-        lambda comm: comm.broadcast(np.zeros(10 * comm.rank)),
-        lambda comm: comm.alltoallv(
-            [np.zeros(3)] * 2, [np.zeros(3 + 2 * (r != comm.rank)) for r in (0, 1)]
-        ),
-        lambda comm: comm.alltoall(np.zeros((2, 4), ("i4", "f4")[comm.rank])),
-    ],
-    ids=["size", "type", "broadcast", "alltoallv", "alltoall"],
-)
-def test_ranks_that_disagree_on_an_array_get_no_result(client: Any, collective: Any) -> None:
-    def alike_then_not(comm: Any) -> None:
-        comm.allreduce(np.zeros(10))
-        collective(comm)
+DISAGREEMENTS = {
+    "size": lambda comm: comm.allreduce(np.zeros(10 + comm.rank)),
+    "type": lambda comm: comm.allreduce(np.zeros(1000, ("f4", "f8")[comm.rank])),
+    "broadcast": lambda comm: comm.broadcast(np.zeros(10 * comm.rank)),
+    "alltoallv": lambda comm: comm.alltoallv(
+        [np.zeros(3)] * 2, [np.zeros(3 + 2 * (r != comm.rank)) for r in (0, 1)]
+    ),
+    "alltoall": lambda comm: comm.alltoall(np.zeros((2, 4), ("i4", "f4")[comm.rank])),
+}
 
-    with pytest.raises(GangError) as failed:
-        gang.run(client, alike_then_not, ranks=2, wait_timeout=20)
-    assert isinstance(failed.value.__cause__, UsageError)
+
+def test_ranks_that_disagree_on_an_array_get_no_result(client):
+    for name, collective in DISAGREEMENTS.items():
+
+        def alike_then_not(comm, collective=collective):
+            comm.allreduce(np.zeros(10))
+            collective(comm)
+
+        with pytest.raises(GangError) as failed:
+            gang.run(client, alike_then_not, ranks=2, wait_timeout=20)
+        assert isinstance(failed.value.__cause__, UsageError), name
     assert usable(client)
 
 
-def loop_in_python(comm: Any) -> None:
+def loop_in_python(comm):
     if comm.rank == 1:
         while True:
             pass
     comm.barrier()
 
 
-def loop_that_swallows(comm: Any) -> None:
+def loop_that_swallows(comm):
     while comm.rank == 1:
         with suppress(Exception):
             time.sleep(0.01)
     comm.barrier()
 
 
-def wait_for_nothing(comm: Any) -> None:
+def wait_for_nothing(comm):
     comm.wait(comm.irecv(np.zeros(1 << 20), (comm.rank + 1) % comm.size, 9))
 
 
-def nested(function: Any) -> Any:
+def nested(function):
     """Return a function of this module as one that travels by value."""
 
-    def inner(comm: Any) -> Any:
+    def inner(comm):
         return function(comm)
 
     function.__module__ = "__main__"
@@ -198,7 +173,7 @@ def nested(function: Any) -> Any:
 
 
 @pytest.mark.parametrize("hang", [loop_in_python, loop_that_swallows, wait_for_nothing])
-def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: Any) -> None:
+def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client, hang):
     pids = gang.run(client, lambda comm: os.getpid())
     started = time.monotonic()
     with pytest.raises(GangError) as raised:
@@ -211,8 +186,8 @@ def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: An
 
 
 @pytest.mark.slow
-def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
-    def sleep(comm: Any) -> None:
+def test_a_rank_that_will_not_end_is_killed(client):
+    def sleep(comm):
         if comm.rank == 1:
             time.sleep(3600)  # deaf, as a library's endless loop would be
         comm.barrier()
@@ -225,12 +200,12 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     assert usable(client)
 
 
-def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
+def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
     kept = client.submit(lambda: 41, pure=False)
     assert kept.result() == 41
 
-    def die(comm: Any) -> None:
-        if comm.rank == 3:
+    def die(comm):
+        if comm.rank == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.barrier()
 
@@ -244,10 +219,8 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_retry_is_given_what_is_left_to_do(
-    client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def make(comm: Any, folder: Path, todo: tuple[int, ...]) -> tuple[int, ...]:
+def test_a_retry_is_given_what_is_left_to_do(client, tmp_path):
+    def make(comm, folder, todo):
         for number in todo[comm.rank :: comm.size]:
             (folder / str(number)).touch()
         comm.barrier()
@@ -256,21 +229,20 @@ def test_a_retry_is_given_what_is_left_to_do(
         comm.barrier()
         return todo
 
-    def left() -> tuple[Path, tuple[int, ...]]:
+    def left():
         asked.append([n for n in range(10) if not (tmp_path / str(n)).exists()])
         return tmp_path, tuple(asked[-1][:8])
 
-    asked: list[list[int]] = []
+    asked = []
     options = {"total": lambda: len(asked[-1]), "quiet": False}
-    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 4
+    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 3
     assert asked == [list(range(10)), [8, 9]]
-    assert capsys.readouterr().err.count("starting its gang again") == 1
 
 
-def test_metrics_arrive_during_the_run(client: Any) -> None:
-    seen: list[tuple[int, dict[str, Any]]] = []
+def test_metrics_arrive_during_the_run(client):
+    seen = []
 
-    def work(comm: Any) -> None:
+    def work(comm):
         for step in range(5):
             comm.advance(10)
             comm.log(step=step, loss=1.0 / (step + 1))
@@ -279,12 +251,12 @@ def test_metrics_arrive_during_the_run(client: Any) -> None:
     gang.run(
         client, work, total=200, quiet=False, on_metrics=lambda rank, m: seen.append((rank, m))
     )
-    assert {rank for rank, _ in seen} == {0, 1, 2, 3}
-    assert len(seen) > 8  # several times a rank, not only at the end
+    assert {rank for rank, _ in seen} == {0, 1, 2}
+    assert len(seen) > 6  # several times a rank, not only at the end
 
 
-def test_what_ranks_print_is_shown(client: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def speak(comm: Any) -> None:
+def test_what_ranks_print_is_shown(client, capsys):
+    def speak(comm):
         print("half of a line", comm.rank, end=", ", flush=True)
         print("the other\nand one more", end="")
 
@@ -297,14 +269,14 @@ def test_what_ranks_print_is_shown(client: Any, capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_an_interrupt_ends_the_gang(client: Any) -> None:
-    def work(comm: Any) -> None:
+def test_an_interrupt_ends_the_gang(client):
+    def work(comm):
         while True:
             comm.log(alive=1)
             comm.barrier()
             time.sleep(0.01)
 
-    def interrupt(rank: int, metrics: dict[str, Any]) -> None:
+    def interrupt(rank, metrics):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -314,10 +286,10 @@ def test_an_interrupt_ends_the_gang(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
 
 
-def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
+def test_a_client_that_goes_takes_its_gang_along(client):
     from distributed import Client
 
-    def work(comm: Any) -> None:
+    def work(comm):
         while True:
             comm.log(alive=1)
             comm.barrier()
@@ -326,7 +298,7 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
     working = threading.Event()
 
-    def run_in_vain() -> None:
+    def run_in_vain():
         with suppress(BaseException):
             gang.run(guest, work, on_metrics=lambda rank, metrics: working.set())
 
@@ -341,10 +313,10 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_goes_ends_the_wait() -> None:
+def test_a_scheduler_that_goes_ends_the_wait():
     from distributed import Client
 
-    def work(comm: Any) -> None:
+    def work(comm):
         while True:
             comm.log(here=1)
             comm.barrier()
@@ -354,7 +326,7 @@ def test_a_scheduler_that_goes_ends_the_wait() -> None:
         guest = Client(owner.scheduler.address, security=owner.security, set_as_default=False)
         working = threading.Event()
 
-        def close() -> None:
+        def close():
             # Not before the client waits for members: what it asks the scheduler itself meanwhile
             # takes as long to fail as Dask tries to connect again.
             assert working.wait(20)

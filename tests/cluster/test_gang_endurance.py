@@ -3,17 +3,13 @@
 PENSTOCK_GANGS is the number: benchmarks/results/gang.md has a thousand.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -29,15 +25,13 @@ KINDS = ["exception"] * 4 + ["loop"] * 2 + ["wait"] * 2 + ["kill"]
 STOP_SECONDS = 5.0
 
 
-def test_many_gangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_over: Callable[[], list[str]]
-) -> None:
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # what pytest keeps of it is no leak
+def test_many_gangs(tmp_path, monkeypatch, left_over):
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # pytest keeps the rest
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     process, shared = psutil.Process(), set[str]()
 
-    def work(comm: Any, number: int, failure: str, victim: int) -> float:
+    def work(comm, number, failure, victim):
         comm.allreduce(np.full(100, number))
         if comm.rank == victim and failure == "exception":
             raise ValueError(f"gang {number}")
@@ -50,7 +44,7 @@ def test_many_gangs(
         return float(comm.allreduce(np.ones(1 << 14))[0])
 
     choose = random.Random(0)
-    failed: dict[str, int] = {}
+    failed = {}
     with connect("mpi", workers=2) as client:
         for number in range(GANGS):
             failure = choose.choice(KINDS) if choose.random() < 0.1 else ""
@@ -84,7 +78,7 @@ def test_many_gangs(
 ROOM = {"files": 8, "threads": 4, "bytes": 60 << 20, "rank files": 8, "rank bytes": 60 << 20}
 
 
-def usage(client: Any, process: psutil.Process) -> dict[str, int]:
+def usage(client, process):
     gc.collect()
     ranks = client.run(lambda: (psutil.Process().num_fds(), psutil.Process().memory_info().rss))
     return {
@@ -96,10 +90,10 @@ def usage(client: Any, process: psutil.Process) -> dict[str, int]:
     }
 
 
-def segments(client: Any) -> set[str]:
+def segments(client):
     """Return the shared memory that MPI has on this host for the ranks of this world."""
 
-    def mapped() -> list[str]:
+    def mapped():
         lines = Path("/proc/self/maps").read_text().splitlines()
         return [line.split(None, 5)[5] for line in lines if " /dev/shm/" in line]
 

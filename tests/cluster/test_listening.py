@@ -1,10 +1,7 @@
 """What runs on one host listens on loopback, and answers no page of another site."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
@@ -34,15 +31,15 @@ def make(out):
 """
 
 
-def listening(process: psutil.Process) -> set[tuple[str, int]]:
+def listening(process):
     with suppress(psutil.Error):
         found = [one for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
         return {(one.laddr.ip, one.laddr.port) for one in found}
     return set()
 
 
-def status(address: tuple[str, int], host: str) -> int | None:
-    """Return how a request for a page of the scheduler is answered, None if that is no server."""
+def status(address, host):
+    """Return the status of a page of the scheduler, None if no server answers."""
     connection = HTTPConnection(*address, timeout=5)
     try:
         connection.request("GET", "/info/main/workers.html", headers={"Host": host})
@@ -53,13 +50,13 @@ def status(address: tuple[str, int], host: str) -> int | None:
         connection.close()
 
 
-def ports_of(pid: int) -> dict[psutil.Process, set[tuple[str, int]]]:
+def ports_of(pid):
     """Return the addresses on which a process and its descendants listen."""
     top = psutil.Process(pid)
     return {one: listening(one) for one in [top, *top.children(recursive=True)]}
 
 
-def look(pid: int, *before: tuple[str, int]) -> tuple[list[str], list[int | None]]:
+def look(pid, *before):
     """Return the addresses of a process and its descendants, and the pages that answer another
     host.
 
@@ -75,7 +72,7 @@ def look(pid: int, *before: tuple[str, int]) -> tuple[list[str], list[int | None
 
 
 @contextmanager
-def running(kind: str, folder: Path) -> Iterator[Path | int]:
+def running(kind, folder):
     """Start a cluster; give the process that has its scheduler, or what a stage of a flow saw."""
     if kind == "flow":
         (folder / "mine.py").write_text(
@@ -87,7 +84,7 @@ def running(kind: str, folder: Path) -> Iterator[Path | int]:
     elif kind == "daemon":
         assert run(["cluster", "start", "--cluster", "local", "-n", "1", "-q"]) == 0
         try:
-            yield find("default").pid  # type: ignore[union-attr]
+            yield find("default").pid
         finally:
             run(["cluster", "stop", "-q"])
     else:
@@ -98,9 +95,7 @@ def running(kind: str, folder: Path) -> Iterator[Path | int]:
 @pytest.mark.parametrize(
     "kind", ["threads", "local", pytest.param("mpi", marks=pytest.mark.mpi), "daemon", "flow"]
 )
-def test_nothing_listens_beyond_this_host(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_listens_beyond_this_host(kind, tmp_path, monkeypatch):
     if kind == "mpi" and (library := loaded_library()) and library.name != "mpich":
         pytest.skip("ranks and mpiexec of other MPIs have ports of their own")
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))

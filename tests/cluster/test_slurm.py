@@ -1,14 +1,10 @@
 """The script for sbatch: what it asks for, that a shell reads it, and what it then runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,11 +16,11 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 
 
-def requests(script: str) -> dict[str, str]:
+def requests(script):
     return dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script, re.MULTILINE))
 
 
-def test_what_it_asks_for() -> None:
+def test_what_it_asks_for():
     script = slurm_script(
         ClusterSpec(threads=8, memory_limit="10GiB"),
         SlurmScript(
@@ -42,7 +38,7 @@ def test_what_it_asks_for() -> None:
         "partition": "gpu",
         "account": "a.b",
     }
-    # sbatch stops to look for its options at the first line that is no comment.
+    # sbatch stops to look for its options at the first line that is not a comment.
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert all(line.startswith("#SBATCH") for line in lines[1 : 1 + len(requests(script))])
@@ -58,13 +54,13 @@ def test_what_it_asks_for() -> None:
         ({}, {"time": "soon"}),
     ],
 )
-def test_bad_options(spec: dict[str, Any], job: dict[str, Any]) -> None:
+def test_bad_options(spec, job):
     with pytest.raises(UsageError):
         slurm_script(ClusterSpec(**spec), SlurmScript(**job))
 
 
 @given(st.text(st.characters(codec="ascii"), min_size=1), st.text(min_size=1))
-def test_names_cannot_add_lines(name: str, account: str) -> None:
+def test_names_cannot_add_lines(name, account):
     try:
         job = SlurmScript(job_name=name, account=account)
     except UsageError:
@@ -75,7 +71,7 @@ def test_names_cannot_add_lines(name: str, account: str) -> None:
     assert script.count("#SBATCH") == 5 + name.count("#SBATCH") + account.count("#SBATCH")
 
 
-def run(script: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def run(script, **environment):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("needs bash")
@@ -84,7 +80,7 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.fixture(scope="module")
-def teller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def teller(tmp_path_factory):
     """A program named penstock, in a folder with a space, that prints its arguments."""
     program = tmp_path_factory.mktemp("a folder") / "penstock"
     program.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
@@ -99,9 +95,7 @@ words = st.text(
 
 @settings(deadline=None, max_examples=40)  # each starts a shell
 @given(st.lists(words.filter(lambda word: not word.startswith("-")), max_size=4), words)
-def test_a_shell_passes_on_what_was_written(
-    teller: Path, arguments: list[str], interface: str
-) -> None:
+def test_a_shell_passes_on_what_was_written(teller, arguments, interface):
     spec = ClusterSpec(interface=interface, device_limit="0.8")
     job = SlurmScript(ranks_per_node=4, command=(str(teller), *arguments))
     done = run(slurm_script(spec, job))
@@ -134,7 +128,7 @@ os.execve(command[0], command, launch_environment(launcher, os.environ, root=os.
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_a_cluster_that_a_batch_job_keeps(tmp_path: Path) -> None:
+def test_a_cluster_that_a_batch_job_keeps(tmp_path):
     srun = tmp_path / "srun"
     srun.write_text(SRUN.format(python=sys.executable))
     srun.chmod(0o755)

@@ -1,11 +1,8 @@
 """Every kernel test runs on each backend and compares with the naive twin."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,32 +12,37 @@ import pytest
 class Backend:
     name: str
 
-    def module(self, noun: str) -> ModuleType:
+    def module(self, noun):
         return import_module(f"penstock.kernels.{self.name}.{noun}")
 
-    def put(self, array: Any) -> Any:
-        """Copy an array to where this backend computes; None stays None."""
-        if array is None or self.name == "cpu":
-            return array
+    def put(self, thing):
+        """Copy an array, or a dataclass with all its arrays, to where this backend computes."""
+        if is_dataclass(thing):
+            if self.name == "cpu":
+                return deepcopy(thing)
+            found = {one.name: self.put(getattr(thing, one.name)) for one in fields(thing)}
+            return replace(thing, **found)
+        if not isinstance(thing, np.ndarray) or self.name == "cpu":
+            return thing
         import cupy
 
-        return cupy.asarray(array)
+        return cupy.asarray(thing)
 
-    def get(self, array: Any) -> Any:
+    def get(self, array):
         """Copy a result back to NumPy."""
         return array.get() if hasattr(array, "get") else array
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], scope="session")
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     return Backend(request.param)
 
 
 @pytest.fixture
-def same(backend: Backend) -> Any:
-    """Assert that results are equal to the truth, in value and dtype."""
+def same():
+    """Assert that results of any backend are equal to the truth, in value and dtype."""
 
-    def compare(got: Any, truth: Any) -> None:
+    def compare(got, truth):
         if not isinstance(truth, tuple):
             got, truth = (got,), (truth,)
         assert len(got) == len(truth)
@@ -48,7 +50,7 @@ def same(backend: Backend) -> Any:
             if expected is None:
                 assert ours is None
                 continue
-            ours = backend.get(ours)
+            ours = ours.get() if hasattr(ours, "get") else ours
             assert ours.dtype == expected.dtype
             np.testing.assert_array_equal(ours, expected)
 

@@ -43,7 +43,7 @@ print(json.dumps([*told, len(seconds)]))
 def test_a_kernel_is_loaded_without_the_compiler(tmp_path):
     (tmp_path / "kernel_of_test.py").write_text(_KERNEL)
 
-    def run(*arguments: str) -> list[str]:
+    def run(*arguments):
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-P", "-c", _RUN, *arguments]

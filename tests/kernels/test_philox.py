@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -24,7 +20,7 @@ KNOWN = [
 
 @pytest.mark.parametrize("module", [naive, cpu], ids=["naive", "cpu"])
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN, ids=["zeros", "ones", "pi"])
-def test_known_answers(module: Any, counter: Any, key: Any, answer: Any) -> None:
+def test_known_answers(module, counter, key, answer):
     which, seed = counter[0] | counter[1] << 32, key[0] | key[1] << 32
     words = module.random_words(seed, counter[3], which, 1, counter[2])
     assert words.dtype == np.uint32
@@ -33,7 +29,7 @@ def test_known_answers(module: Any, counter: Any, key: Any, answer: Any) -> None
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63, ONES64])
 @pytest.mark.parametrize("first", [0, 12345, 2**32 - 3, 2**63 - 2])
-def test_backends_agree(seed: int, first: int) -> None:
+def test_backends_agree(seed, first):
     truth = naive.random_words(seed, 7, first, 10, 3)
     np.testing.assert_array_equal(cpu.random_words(seed, 7, first, 10, 3), truth)
     keys = naive.random_keys(seed, 7, first, 10)
@@ -42,25 +38,30 @@ def test_backends_agree(seed: int, first: int) -> None:
     np.testing.assert_array_equal(keys, words[:, 0] | words[:, 1] << np.uint64(32))
 
 
-def test_every_part_of_the_counter_counts() -> None:
+def test_every_part_of_the_counter_counts():
     draws = [
         naive.random_words(*changed).tobytes()
         for changed in [
-            (1, 2, 3, 1, 4), (9, 2, 3, 1, 4), (1, 9, 3, 1, 4), (1, 2, 9, 1, 4), (1, 2, 3, 1, 9),
-            (1 | 1 << 40, 2, 3, 1, 4), (1, 2, 3 | 1 << 40, 1, 4),
+            (1, 2, 3, 1, 4),
+            (9, 2, 3, 1, 4),
+            (1, 9, 3, 1, 4),
+            (1, 2, 9, 1, 4),
+            (1, 2, 3, 1, 9),
+            (1 | 1 << 40, 2, 3, 1, 4),
+            (1, 2, 3 | 1 << 40, 1, 4),
         ]
-    ]  # fmt: skip
+    ]
     assert len(set(draws)) == len(draws)
 
 
-def test_bits_are_fair() -> None:
+def test_bits_are_fair():
     words = cpu.random_words(5, 1, 0, 50_000)
     ones = np.unpackbits(words.view(np.uint8), axis=None).reshape(50_000, -1).sum(0, np.int64)
     deviation = np.abs(ones - 25_000) / np.sqrt(50_000 / 4)
     assert deviation.max() < 4.5  # of 128 bits
 
 
-def test_draws_of_any_numbers() -> None:
+def test_draws_of_any_numbers():
     which = np.array([5, 2**63 + 1, 0, 5], np.uint64)
     found = cpu.random_words_of(3, 7, which, 1)
     np.testing.assert_array_equal(found, naive.random_words_of(3, 7, which, 1))
@@ -71,7 +72,7 @@ def test_draws_of_any_numbers() -> None:
 @pytest.mark.parametrize(
     "steps", [3, np.array([0, 7, 2**31 - 1, 7], np.int32)], ids=["one", "each"]
 )
-def test_first_words(backend: Any, same: Any, steps: Any) -> None:
+def test_first_words(backend, same, steps):
     which = np.array([5, 2**63 + 1, 0, 5], np.uint64)
     truth = naive.draws(2**40 + 3, 7, which, steps)
     step = steps if isinstance(steps, int) else backend.put(steps)

@@ -20,7 +20,7 @@ FRAME = struct.Struct("!BI")
 OPTIONS = "1246AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:p:Q:R:S:W:w:"
 
 
-def main() -> None:
+def main():
     try:
         options, rest = getopt.getopt(sys.argv[1:], OPTIONS)
         host, *rest = rest
@@ -52,7 +52,7 @@ def main() -> None:
     fail(f"Connection to {host} closed by remote host.")
 
 
-def feed(connection: socket.socket, source: int) -> None:
+def feed(connection, source):
     try:
         while data := os.read(source, 1 << 16):
             connection.sendall(data)
@@ -61,7 +61,7 @@ def feed(connection: socket.socket, source: int) -> None:
         pass  # the other thread sees it too, and reports it
 
 
-def write(stream: int, data: bytes) -> None:
+def write(stream, data):
     try:
         while data:
             data = data[os.write(stream, data) :]
@@ -69,7 +69,7 @@ def write(stream: int, data: bytes) -> None:
         os._exit(255)
 
 
-def fail(message: str) -> None:
+def fail(message):
     print(message, file=sys.stderr)
     sys.stderr.flush()
     os._exit(255)

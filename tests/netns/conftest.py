@@ -1,7 +1,5 @@
 """Four network namespaces as four hosts: the class `Hosts` and its fixture."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -10,18 +8,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "tc")
-NAMESPACES = ("net", "uts", "mnt", "ipc", "pid")  # as /proc calls them
-LONG_NAMES = ("net", "uts", "mount", "ipc", "pid")  # as unshare and nsenter do
+NAMESPACES = ("net", "uts", "mount", "ipc", "pid")
 
 
 class Hosts:
@@ -34,20 +29,20 @@ class Hosts:
     Process ids that are taken and given here are those of the machine.
     """
 
-    def __init__(self, count: int = 4) -> None:
+    def __init__(self, count=4):
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self.agent = ""
         """Path of the look-alike of ssh that launches commands on a host, from another host."""
         self.tmp = ""
         """The folder for temporary files; every host sees its own there."""
-        self._first: dict[str, int] = {}  # process 1 of every host
+        self._first = {}  # process 1 of every host
         self._switch = 0
-        self._keepers: list[subprocess.Popen[bytes]] = []
-        self._started: list[subprocess.Popen[Any]] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._keepers = []
+        self._started = []
+        self._folder = None
         self._closed = threading.Event()
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self):
         try:
             self._set_up()
         except BaseException:
@@ -55,40 +50,40 @@ class Hosts:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def run(self, host: str, command: Sequence[str | Path], **popen: Any) -> subprocess.Popen[Any]:
+    def run(self, host, command, **popen):
         """Start a command on a host, in the folder `cwd`; ending what is returned ends it.
 
         The first process of the command is a child of the one that is returned.
         """
         place = popen.pop("cwd", Path.cwd())
-        enter = ["nsenter", f"--target={self._first[host]}", *(f"--{name}" for name in LONG_NAMES)]
+        enter = ["nsenter", f"--target={self._first[host]}", *(f"--{name}" for name in NAMESPACES)]
         # nsenter waits for the command outside of the host; the command must not outlive it.
         enter += ["setpriv", "--pdeathsig", "KILL", "env", "-C", str(place), f"TMPDIR={self.tmp}"]
         process = subprocess.Popen([*enter, *map(str, command)], **popen)
         self._started.append(process)
         return process
 
-    def cut(self, host: str) -> None:
+    def cut(self, host):
         """Pull the cable: the host keeps its address, and nothing comes or goes any more."""
         self._at_switch(f"link set port-{host} down")
 
-    def mend(self, host: str) -> None:
+    def mend(self, host):
         """Plug the cable in again."""
         self._at_switch(f"link set port-{host} up")
 
-    def freeze(self, host: str) -> None:
+    def freeze(self, host):
         """Let the host's remote shell hang: an agent is connected, and never answered."""
         os.kill(self._first[host], signal.SIGSTOP)
 
-    def thaw(self, host: str) -> None:
+    def thaw(self, host):
         """Let the host's remote shell go on."""
         with suppress(ProcessLookupError):
             os.kill(self._first[host], signal.SIGCONT)
 
-    def shape(self, host: str, rate: str) -> None:
+    def shape(self, host, rate):
         """Bound what the host receives, and what it sends, to a rate such as 100mbit."""
         # The bucket holds a segment of the largest size that TCP hands down. One that did not fit
         # would be cut into packets, each with a timer of its own: at 1gbit that takes a core.
@@ -96,7 +91,7 @@ class Hosts:
         for place, device in ((self._switch, f"port-{host}"), (self._first[host], "eth0")):
             _in_network(place, "tc", f"qdisc replace dev {device} {bucket}")
 
-    def divide_cores(self) -> None:
+    def divide_cores(self):
         """Give each host its own cores, for processes started from now on."""
         cores = sorted(os.sched_getaffinity(0))
         share = max(1, len(cores) // len(self.names))
@@ -104,11 +99,11 @@ class Hosts:
             start = number * share % len(cores)
             os.sched_setaffinity(first, set(cores[start : start + share]))
 
-    def prefer(self) -> None:
+    def prefer(self):
         """Let processes of the hosts go before others of this machine, so that times mean more."""
         threading.Thread(target=self._prefer, daemon=True).start()
 
-    def _prefer(self) -> None:
+    def _prefer(self):
         while not self._closed.wait(0.2):
             with suppress(OSError):  # it ended meanwhile
                 for pid in (pid for host in self.names for pid in self.processes(host)):
@@ -116,7 +111,7 @@ class Hosts:
                     if (group := Path(f"/proc/{pid}/autogroup")).exists():
                         group.write_text("-19")  # if sessions share the cores, not processes
 
-    def processes(self, host: str) -> dict[int, str]:
+    def processes(self, host):
         """Return the command line of every process of the host, its own process 1 aside."""
         found = {}
         namespace = _namespace(self._first[host], "pid")
@@ -132,24 +127,19 @@ class Hosts:
                 pass  # it ended while we looked
         return found
 
-    def kill(self, host: str, pid: int, number: int = signal.SIGKILL) -> None:
+    def kill(self, host, pid, number=signal.SIGKILL):
         """Send a signal to a process of the host."""
         if pid not in self.processes(host):
             raise ProcessLookupError(f"{host} has no process {pid}")
         os.kill(pid, number)
 
-    def files(self, host: str, folder: str) -> list[str]:
+    def files(self, host, folder):
         """Return every file below a folder as the host sees it, empty folders aside."""
         seen = Path(f"/proc/{self._first[host]}/root{folder}")
         found = (path for path in seen.rglob("*") if not path.is_dir())
         return sorted(str(path.relative_to(seen)) for path in found)
 
-    def namespaces(self) -> set[str]:
-        """Return the names of all namespaces that were made."""
-        made = {_namespace(pid, name) for pid in self._first.values() for name in NAMESPACES}
-        return made | {_namespace(self._switch, "net")}
-
-    def close(self) -> None:
+    def close(self):
         """End every process of every host, and with the last one all that was made."""
         self._closed.set()
         for host in self._first:
@@ -169,7 +159,7 @@ class Hosts:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _set_up(self) -> None:
+    def _set_up(self):
         self._folder = tempfile.TemporaryDirectory(prefix="hosts-")
         folder = Path(self._folder.name)
         addresses = {name: f"10.77.0.{number}" for number, name in enumerate(self.names, 1)}
@@ -183,7 +173,7 @@ class Hosts:
         self.tmp = str(folder / "tmp")
 
         switch = self._keep(["unshare", "--net", "cat"])
-        unshare = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "--kill-child"]
+        unshare = ["unshare", *(f"--{name}" for name in NAMESPACES), "--fork", "--kill-child"]
         program = [sys.executable, "-I", "-S", str(HERE / "host.py")]
         keepers = [
             self._keep([*unshare, *program, name, address, str(folder)])
@@ -203,31 +193,31 @@ class Hosts:
         for keeper in keepers:
             _hear(keeper)
 
-    def _keep(self, command: list[str]) -> subprocess.Popen[bytes]:
+    def _keep(self, command):
         keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._keepers.append(keeper)
         return keeper
 
-    def _at_switch(self, *commands: str) -> None:
+    def _at_switch(self, *commands):
         _in_network(self._switch, "ip", *commands)
 
 
-def _in_network(pid: int, tool: str, *commands: str) -> None:
+def _in_network(pid, tool, *commands):
     enter = ["nsenter", f"--target={pid}", "--net", tool, "-batch", "-"]
     subprocess.run(enter, input="\n".join(commands) + "\n", text=True, check=True)
 
 
-def _namespace(pid: int, name: str) -> str:
+def _namespace(pid, name):
     return str(Path(f"/proc/{pid}/ns/{name}").readlink())
 
 
-def _say(keeper: subprocess.Popen[bytes], line: str) -> None:
+def _say(keeper, line):
     assert keeper.stdin is not None
     keeper.stdin.write(line.encode() + b"\n")
     keeper.stdin.flush()
 
 
-def _hear(keeper: subprocess.Popen[bytes]) -> str:
+def _hear(keeper):
     assert keeper.stdout is not None
     line = keeper.stdout.readline()
     if not line:
@@ -236,19 +226,19 @@ def _hear(keeper: subprocess.Popen[bytes]) -> str:
 
 
 @cache
-def _hindrance() -> str | None:
+def _hindrance():
     """Why hosts cannot be made here."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return "needs Linux and root"
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"needs {' and '.join(missing)}: install util-linux and iproute2"
-    trial = ["unshare", *(f"--{name}" for name in LONG_NAMES), "--fork", "mount", "-t", "tmpfs"]
+    trial = ["unshare", *(f"--{name}" for name in NAMESPACES), "--fork", "mount", "-t", "tmpfs"]
     tried = subprocess.run([*trial, "none", "/dev/shm"], capture_output=True, text=True)
     return f"namespaces cannot be made here: {tried.stderr.strip()}" if tried.returncode else None
 
 
 @pytest.fixture
-def make_hosts() -> type[Hosts]:
+def make_hosts():
     """The class, if hosts can be made; else skipped."""
     if hindrance := _hindrance():
         pytest.skip(hindrance)
@@ -256,13 +246,13 @@ def make_hosts() -> type[Hosts]:
 
 
 @pytest.fixture
-def hosts(make_hosts: type[Hosts]) -> Iterator[Hosts]:
+def hosts(make_hosts):
     """Four hosts."""
     with make_hosts(4) as made:
         yield made
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
+def wait_until(condition, what, seconds=10):
     """Wait until the condition returns a true value, and return it."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -273,5 +263,5 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 10) -> 
 
 
 @pytest.fixture(name="wait_until")
-def wait_until_fixture() -> Callable[..., Any]:
+def wait_until_fixture():
     return wait_until

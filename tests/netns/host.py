@@ -32,7 +32,7 @@ ENVIRONMENT = {
 }
 
 
-def main() -> None:
+def main():
     name, address, folder = sys.argv[1:]
     ENVIRONMENT["TMPDIR"] = f"{folder}/tmp"
     # /proc is still the one from outside, so this is the process id that others know.
@@ -65,11 +65,11 @@ def main() -> None:
         connection.close()
 
 
-def shell(command: str) -> None:
+def shell(command):
     subprocess.run(["/bin/sh", "-c", command], check=True, env=ENVIRONMENT)
 
 
-def reap(*_: object) -> None:
+def reap(*_):
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -77,7 +77,7 @@ def reap(*_: object) -> None:
         pass
 
 
-def serve(connection: socket.socket) -> None:
+def serve(connection):
     """Run the command of one agent, in a process of its own."""
     with connection.makefile("rb", buffering=0) as lines:
         line = lines.readline()
@@ -111,7 +111,7 @@ def serve(connection: socket.socket) -> None:
         pass  # the agent has exited; sshd leaves the command alone, and so do we
 
 
-def feed(connection: socket.socket, child: "subprocess.Popen[bytes]") -> None:
+def feed(connection, child):
     try:
         while data := connection.recv(1 << 16):
             child.stdin.write(data)

@@ -1,14 +1,9 @@
 """Two hosts train a network over a slow link: their communication is mostly hidden."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +25,7 @@ LINK_SECONDS = 0.02  # half of an epoch's bytes on a link of this rate
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Path:
+def graph(tmp_path):
     """Blocks with few edges between them: summing takes longer than ghosts travel."""
     path = tmp_path / "g"
     degrees = {"degree_inside": 149.85, "degree_outside": 0.15}
@@ -39,7 +34,7 @@ def graph(tmp_path: Path) -> Path:
     return path
 
 
-def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_path: Path) -> None:
+def test_most_of_the_communication_is_hidden(make_hosts, graph, tmp_path):
     try:
         find_launcher(None, loaded_library())
     except PenstockError as error:
@@ -49,7 +44,7 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
     words = "--layers 3 --hidden 128 --dropout 0 --epochs 4 --evaluate-every 4 --json"
     where = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0 -k 2 --measure-overlap 11"
 
-    def measure(number: int) -> dict[str, Any]:
+    def measure(number):
         command = [sys.executable, "-P", "-m", "penstock", "gnn", "train", graph]
         done = hosts.run(
             "h1",
@@ -62,7 +57,7 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
         )
         out, err = done.communicate(timeout=150)
         assert done.returncode == 0, err
-        found: dict[str, Any] = json.loads(out)["overlap"]
+        found = json.loads(out)["overlap"]
         assert found["transport"] == {"rows": "MPI messages", "sums": "MPI messages"}
         return found
 
@@ -74,7 +69,7 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
         check(measure)
 
 
-def check(measure: Callable[[int], dict[str, Any]]) -> None:
+def check(measure):
     """Measure until a share is reported, which must be high enough; three times at most.
 
     If other processes disturb a measurement so that its spread is too wide, it reports no share.

@@ -1,14 +1,11 @@
 """A stranger on another host is turned away by the scheduler, and by the ranks of every host."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,7 +52,7 @@ with penstock.connect("mpi", **where, **json.loads(sys.argv[1])) as client:
 """
 
 
-def knocked(hosts: Any, folder: Path, **options: Any) -> tuple[dict[str, Any], list[str]]:
+def knocked(hosts, folder, **options):
     """Let a user of h2 try every port of the cluster; return what it is, and what was answered."""
     driver = hosts.run(
         "h1",
@@ -98,7 +95,7 @@ def knocked(hosts: Any, folder: Path, **options: Any) -> tuple[dict[str, Any], l
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder that a stranger may look into: only what penstock itself closes is closed."""
     try:
         find_launcher(None, loaded_library())
@@ -111,7 +108,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_stranger_on_another_host_is_turned_away(make_hosts: Any, folder: Path) -> None:
+def test_a_stranger_on_another_host_is_turned_away(make_hosts, folder):
     with make_hosts(2) as hosts:
         told, answered = knocked(hosts, folder)
     assert told["scheduler"].startswith("tls://10.77.0.1:")

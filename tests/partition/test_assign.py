@@ -5,7 +5,7 @@ import pytest
 
 from penstock import Graph
 from penstock.csr import CSR
-from penstock.errors import CapacityError, InputError
+from penstock.errors import CapacityError
 from penstock.partition.assign import assign
 from penstock.partition.assignment import METHODS
 from penstock.writer import create_graph
@@ -134,12 +134,3 @@ def test_a_hashed_node_keeps_its_part_in_another_days_graph(tmp_path, kind):
     other = assign(write(tmp_path / "today", *ring, 200, ids=today), 5, method="hash").parts
     np.testing.assert_array_equal(one[::-1][:200], other)
     assert np.bincount(one).max() < 90
-
-
-# -- bad requests ----------------------------------------------------------------------------
-
-
-def test_more_parts_than_nodes(tmp_path):
-    graph = write(tmp_path / "g", [0], [1], 2)
-    with pytest.raises(InputError):
-        assign(graph, 3)

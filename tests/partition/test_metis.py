@@ -53,19 +53,45 @@ def test_another_process_gives_what_pymetis_gives_here(graph, recursive):
     np.testing.assert_array_equal(parts, here.vertex_part)
 
 
+@pytest.fixture
+def child(tmp_path, monkeypatch):
+    """Give METIS' process another program, which notes its number first; return where."""
+
+    def child(code):
+        note = tmp_path / "pid"
+        (tmp_path / "metis_child.py").write_text(
+            f"import os, signal, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\n{code}\n"
+        )
+        monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
+        return note
+
+    return child
+
+
+def run(graph, **more):
+    with shared_adjacency(graph) as adjacency:
+        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0, **more)
+
+
 @pytest.mark.parametrize(
-    ("way", "memory"), [("os.kill(os.getpid(), 9)", True), ("os._exit(3)", False)]
+    ("way", "memory", "timeout"),
+    [
+        ("os.kill(os.getpid(), 9)", True, 30),
+        ("os._exit(3)", False, 30),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", False, 2),
+    ],
 )
-def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, memory):
-    (tmp_path / "metis_child.py").write_text(f"import os\n{way}\n")
-    monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
-    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError) as caught:
-        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+def test_a_process_that_dies_or_stops_is_a_failure_and_is_gone(graph, child, way, memory, timeout):
+    note = child(way)
+    with pytest.raises(MetisError) as caught:
+        run(graph, timeout=timeout)
     assert caught.value.memory is memory
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
 
 
 @pytest.mark.parametrize("late", [0.0, 1.0])
-def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, late):
+def test_a_sigterm_is_not_an_error_of_metis(graph, tmp_path, monkeypatch, late):
     """METIS took it for one, and returned its current parts: one of them owned everything.
 
     late  seconds after which the thread begins to wait for signals, as on a busy machine
@@ -86,51 +112,19 @@ def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, l
         "    return SimpleNamespace(vertex_part=[0] * len(vweights), edge_cuts=0)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with (
-        shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError),
-    ):
-        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+    with pytest.raises(MetisError):
+        run(graph)
 
 
-def test_ctrl_c_ends_a_metis_that_would_run_on(graph, tmp_path, monkeypatch):
-    note = tmp_path / "pid"
-    script = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
-    (tmp_path / "metis_child.py").write_text(script)
-    monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
+def test_ctrl_c_ends_a_metis_that_would_run_on(graph, child):
+    note = child("time.sleep(60)")
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        with shared_adjacency(graph) as adjacency:
-            signal.setitimer(signal.ITIMER_REAL, 1.0)
-            with pytest.raises(KeyboardInterrupt):
-                run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            run(graph)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
-
-
-def stopped_child(folder, monkeypatch):
-    """Make METIS' process one that stops itself, after it noted its number."""
-    note = folder / "pid"
-    script = (
-        f"import os, signal\nopen({str(note)!r}, 'w').write(str(os.getpid()))\n"
-        "os.kill(os.getpid(), signal.SIGSTOP)\n"
-    )
-    (folder / "metis_child.py").write_text(script)
-    monkeypatch.setattr(metis, "__file__", str(folder / "metis.py"))
-    return note
-
-
-def test_a_process_that_is_stopped_is_killed(graph, tmp_path, monkeypatch):
-    note = stopped_child(tmp_path, monkeypatch)
-    with (
-        shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError) as caught,
-    ):
-        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0, timeout=1)
-    assert not caught.value.memory
-    pid = int(note.read_text())
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

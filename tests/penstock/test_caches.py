@@ -1,9 +1,6 @@
 """The folder of compiled kernels: one that only this user can write to, or none."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ NOWHERE = "/dev/null/no"  # not even root can make it
 
 
 @pytest.fixture(autouse=True)
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared(tmp_path, monkeypatch):
     """The only temporary folder that there is."""
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -31,9 +28,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_first_that_can_be_written(
-    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_that_can_be_written(tmp_path, shared, monkeypatch):
     own = shared / f"penstock-cache-{os.geteuid()}"
     assert cache_folder() == own
     assert own.stat().st_mode & 0o777 == 0o700
@@ -54,7 +49,7 @@ def test_the_first_that_can_be_written(
 
 
 @pytest.mark.parametrize("trap", ["link", "readable", "writable", "file"])
-def test_what_somebody_else_put_there_is_not_used(tmp_path: Path, shared: Path, trap: str) -> None:
+def test_a_folder_of_another_user_is_not_used(tmp_path, shared, trap):
     own, theirs = shared / f"penstock-cache-{os.geteuid()}", tmp_path / "theirs"
     if trap == "link":
         theirs.mkdir(mode=0o700)

@@ -11,7 +11,7 @@ from penstock.errors import InputError
 
 
 @st.composite
-def edge_lists(draw, columns=True):
+def edge_lists(draw):
     nodes = draw(st.integers(1, 20))
     node = st.integers(0, nodes - 1)
     edges = draw(st.lists(st.tuples(node, node, st.integers(0, 3)), max_size=80))
@@ -19,46 +19,30 @@ def edge_lists(draw, columns=True):
     return nodes, array[:, 0], array[:, 1], array[:, 2].astype(np.int32)
 
 
-@given(edge_lists())
-def test_rows_are_those_of_scipy(graph):
+@given(edge_lists(), st.data())
+def test_rows_are_those_of_scipy_and_cutting_and_joining_give_the_whole(graph, data):
     nodes, sources, targets, numbers = graph
-    csr = CSR.from_edges(sources, targets, nodes, weights=(numbers + 1).astype(np.float32))
+    weights = (numbers + 1).astype(np.float32)
+    csr = CSR.from_edges(sources, targets, nodes, weights=weights, relations=numbers)
     truth = sp.coo_matrix((numbers + 1, (sources, targets)), shape=(nodes, nodes)).tocsr()
     mine = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(nodes, nodes))
     assert (mine != truth).nnz == 0
-    assert csr.edges == len(sources)
-    assert csr.indptr.dtype == np.int64
-    assert csr.indices.dtype == np.int32
+    assert (csr.indptr.dtype, csr.indices.dtype) == (np.int64, np.int32)
     np.testing.assert_array_equal(csr.degrees(), np.bincount(sources, minlength=nodes))
-    np.testing.assert_array_equal(csr.sources(), np.sort(sources))
-
-
-@given(edge_lists())
-def test_neighbours_ascend_then_relations(graph):
-    nodes, sources, targets, numbers = graph
-    csr = CSR.from_edges(sources, targets, nodes, relations=numbers)
-    triples = sorted(zip(sources, targets, numbers, strict=True))
+    # Neighbours ascend, and relations of equal ones.
     got = list(zip(csr.sources(), csr.indices, csr.relations, strict=True))
-    assert got == triples
-
-
-@given(edge_lists(), st.data())
-def test_cutting_and_joining_give_the_whole(graph, data):
-    nodes, sources, targets, numbers = graph
-    csr = CSR.from_edges(sources, targets, nodes, relations=numbers, times=numbers.astype(float))
+    assert got == sorted(zip(sources, targets, numbers, strict=True))
     cuts = sorted({0, nodes, *data.draw(st.lists(st.integers(0, nodes), max_size=4))})
     pieces = [csr.row_range(a, b) for a, b in pairwise(cuts)]
     for piece in pieces:
         assert piece.indptr[0] == 0
-        np.testing.assert_array_equal(
-            piece.sources(),
-            [s for s in csr.sources() if piece.first_row <= s < piece.first_row + piece.rows],
-        )
-    joined = CSR.concatenate(pieces)
-    for (name, mine), (other, truth) in zip(joined.arrays(), csr.arrays(), strict=True):
-        assert name == other
-        assert mine.dtype == truth.dtype
-        np.testing.assert_array_equal(mine, truth)
+        rows = [s for s in csr.sources() if piece.first_row <= s < piece.first_row + piece.rows]
+        np.testing.assert_array_equal(piece.sources(), rows)
+    for (name, joined), (other, truth) in zip(
+        CSR.concatenate(pieces).arrays(), csr.arrays(), strict=True
+    ):
+        assert (name, joined.dtype) == (other, truth.dtype)
+        np.testing.assert_array_equal(joined, truth)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,6 @@ from penstock.documents import parse_yaml
 
 
 @pytest.mark.parametrize("text", ["a: [", b"\xff\xfe\xff", "!!python/object/apply:os.abort []"])
-def test_what_is_no_plain_yaml_is_a_value_error(text):
+def test_yaml_with_tags_or_errors_is_a_value_error(text):
     with pytest.raises(ValueError):  # noqa: PT011
         parse_yaml(text)

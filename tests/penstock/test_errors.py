@@ -3,10 +3,7 @@ import pickle
 import pytest
 
 from penstock import errors
-from penstock.errors import (
-    PenstockError,
-    UsageError,
-)
+from penstock.errors import PenstockError, UsageError
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, PenstockError)]
 

@@ -56,7 +56,7 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
+def test_a_line_that_does_not_fit_on_the_disk_is_not_written_in_part(tmp_path):
     path = tmp_path / "lines"
     append_text(path, "one\n")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

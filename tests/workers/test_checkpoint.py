@@ -1,9 +1,5 @@
 """Checkpoints: what was saved comes back, and what is wrong with a file is said."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,12 +18,12 @@ ABOUT = {"epoch": 7, "best": {"epoch": 3, "loss": 0.25}, "seed": 2**60}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     save(tmp_path / "run" / "last.safetensors", PARAMETERS | STATE, ABOUT)
     return tmp_path / "run" / "last.safetensors"
 
 
-def test_any_changed_byte_is_noticed(path: Path) -> None:
+def test_any_changed_byte_is_noticed(path):
     whole = path.read_bytes()
     start = int.from_bytes(whole[:8], "little") + 8
     place = whole.index(b"epoch")

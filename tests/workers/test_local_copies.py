@@ -1,26 +1,15 @@
-"""A graph is copied once a host, whole or not at all, and makes room when nobody uses it."""
-
-from __future__ import annotations
+"""A graph is copied once per host, whole or not at all, and makes room when no process uses it."""
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.errors import (
-    CorruptFile,
-    GraphError,
-    MissingFile,
-    TruncatedFile,
-)
+from penstock.errors import CorruptFile, MissingFile, TruncatedFile
 from penstock.graph import Graph
 from penstock.workers.local_copies import LocalCopies
 from penstock.workers.resources.storage import Speed
@@ -54,63 +43,55 @@ with mine.hold(path) as local:
 """
 
 
-class Copier:
+class Copier(subprocess.Popen):
     """Another process of this host that stages a graph."""
 
-    def __init__(self, path: Path, copies: Path) -> None:
-        command = [sys.executable, "-P", "-c", COPY, str(path), str(copies)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.pid = self.process.pid
+    def __init__(self, *paths):
+        command, pipe = [sys.executable, "-P", "-c", COPY, *map(str, paths)], subprocess.PIPE
+        super().__init__(command, stdin=pipe, stdout=pipe, text=True)
 
-    def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+    def hear(self):
+        return self.stdout.readline().strip()
 
-    def go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=20)
+    def go(self):
+        self.stdin.write("go\n")
+        self.stdin.flush()
 
 
 @pytest.fixture
-def copier(shared: Path, copies: Path) -> Iterator[Callable[..., Copier]]:
-    started: list[Copier] = []
+def copier(shared, copies):
+    started = []
 
-    def start() -> Copier:
+    def start():
         started.append(Copier(shared, copies))
         return started[-1]
 
     yield start
     for one in started:
-        one.end()
+        one.kill()
+        one.communicate(timeout=20)
 
 
 @pytest.fixture
-def copies(tmp_path: Path) -> Path:
+def copies(tmp_path):
     (tmp_path / "copies").mkdir()
     return tmp_path / "copies"
 
 
 @pytest.fixture
-def shared(make_graph: Callable[..., Graph]) -> Path:
+def shared(make_graph):
     """A graph on storage that passes for slow: whatever is not in ``copies``."""
     return make_graph(weights=True, features="dense", shard_edges=128, name="shared").path
 
 
 @pytest.fixture
-def mine(copies: Path) -> Iterator[LocalCopies]:
+def mine(copies):
     one = worker(copies)
     yield one
     one.close()
 
 
-def worker(copies: Path, **more: Any) -> LocalCopies:
+def worker(copies, **more):
     return LocalCopies(
         lambda: copies,
         lambda: copies,
@@ -119,16 +100,14 @@ def worker(copies: Path, **more: Any) -> LocalCopies:
     )
 
 
-def whole_copies(copies: Path) -> list[str]:
+def whole_copies(copies):
     return sorted(path.name for path in copies.iterdir() if path.is_dir())
 
 
 # -- copying --------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_copied_once_and_is_the_same(
-    mine: LocalCopies, copies: Path, shared: Path
-) -> None:
+def test_a_graph_is_copied_once_and_is_the_same(mine, copies, shared):
     with mine.hold(shared) as local, mine.hold(str(shared)) as again:
         assert local == again
         assert local.parent == copies
@@ -148,47 +127,32 @@ def test_a_graph_is_copied_once_and_is_the_same(
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def damage(path: Path, how: str) -> None:
-    body = bytearray(path.read_bytes())
-    if how == "missing":
-        path.unlink()
-    elif how == "short":
-        path.write_bytes(body[:-1])
-    elif how == "long":
-        path.write_bytes(body + b"x")
-    else:
-        body[-1] ^= 1
-        path.write_bytes(body)
+DAMAGES = {
+    "missing": (lambda file, body: file.unlink(), MissingFile),
+    "short": (lambda file, body: file.write_bytes(body[:-1]), TruncatedFile),
+    "long": (lambda file, body: file.write_bytes(body + b"x"), TruncatedFile),
+    "changed": (lambda f, b: f.write_bytes(b[:-1] + bytes([b[-1] ^ 1])), CorruptFile),
+}
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [
-        ("missing", MissingFile),
-        ("short", TruncatedFile),
-        ("long", TruncatedFile),
-        ("changed", CorruptFile),
-    ],
-)
-def test_a_damaged_source_leaves_nothing(
-    how: str, error: type[GraphError], mine: LocalCopies, copies: Path, shared: Path
-) -> None:
-    file = shared / "shards/00001/indices.npy"
-    good = file.read_bytes()
-    damage(file, how)
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_source_leaves_nothing(how, mine, copies, shared):
+    (damage, error), file = DAMAGES[how], shared / "shards/00001/indices.npy"
+    body = file.read_bytes()
+    damage(file, body)
     with pytest.raises(error) as raised:
         mine(shared)
     assert "shards/00001/indices.npy" in str(raised.value)
     assert whole_copies(copies) == []
     assert mine.made == 0
-    file.write_bytes(good)
+    file.write_bytes(body)
     Graph.open(mine(shared)).validate()
 
 
 # -- several at once ------------------------------------------------------------------------------
 
 
-def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Path) -> None:
+def test_processes_of_a_host_copy_once(copier, copies):
     first = copier()
     assert first.hear() == "copying"
     others = [copier(), copier()]
@@ -198,13 +162,11 @@ def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Pa
     assert len(whole_copies(copies)) == 1
 
 
-def test_after_a_kill_in_the_middle_the_next_succeeds(
-    copier: Callable[..., Copier], mine: LocalCopies, copies: Path, shared: Path
-) -> None:
+def test_after_a_kill_in_the_middle_the_next_succeeds(copier, mine, copies, shared):
     victim = copier()
     assert victim.hear() == "copying"
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.process.wait()
+    victim.kill()
+    victim.wait()
     assert [path.name for path in copies.glob(".*.partial")] != []
     Graph.open(mine(shared)).validate()
     assert mine.made == 1
@@ -217,11 +179,11 @@ Free = namedtuple("Free", "free")
 
 
 @pytest.fixture
-def room(copies: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Give the scratch disk so many bytes: what lies in ``copies`` counts."""
+def room(copies, monkeypatch):
+    """Give the scratch disk this many bytes: what lies in ``copies`` counts."""
 
-    def give(total: int) -> None:
-        def usage(_: Path) -> Free:
+    def give(total):
+        def usage(_):
             files = [file for file in copies.rglob("*") if file.is_file()]
             return Free(total - sum(file.stat().st_size for file in files))
 
@@ -230,9 +192,7 @@ def room(copies: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]
     return give
 
 
-def test_the_longest_unused_makes_room(
-    mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
-) -> None:
+def test_the_longest_unused_makes_room(mine, copies, make_graph, room):
     paths = [make_graph(seed=n, name=f"g{n}").path for n in range(4)]
     size = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
     room(int(size * 3.5))

@@ -1,17 +1,12 @@
 """A rank that is a worker says where it starts, works, and goes when its scheduler goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +17,7 @@ EXIT_SECONDS = 10.0  # 5 where nothing else runs
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[tuple[Any, str]]:
+def scheduler(tmp_path):
     """A scheduler in a process of its own, and its address."""
     file = tmp_path / "scheduler.json"
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
@@ -40,7 +35,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[Any, str]]:
         process.wait()
 
 
-def worker_words(address: str, folder: Path) -> list[str]:
+def worker_words(address, folder):
     return [
         address,
         *("--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"),
@@ -54,12 +49,10 @@ def worker_words(address: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "way", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
 )
-def test_ranks_go_with_their_scheduler_whatever_they_do(
-    mpirun: Callable[..., Any], scheduler: Any, tmp_path: Path, way: signal.Signals
-) -> None:
+def test_ranks_go_with_their_scheduler_whatever_they_do(mpirun, scheduler, tmp_path, way):
     from distributed import Client, fire_and_forget
 
-    def hold(path: Path) -> None:
+    def hold(path):
         path.touch()
         time.sleep(600)
 

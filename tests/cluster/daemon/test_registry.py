@@ -1,46 +1,37 @@
 """The register of started clusters: names, claims, and whatever else may lie in its folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.daemon import registry
-from penstock.cluster.daemon.registry import (
-    Registered,
-    check_name,
-    claim,
-    draft,
-    find,
-)
+from penstock.cluster.daemon.registry import check_name, claim, draft, find
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path, monkeypatch):
     folder = tmp_path / "state"
     monkeypatch.setenv("PENSTOCK_STATE", str(folder))
     return folder
 
 
-def put(entry: Registered) -> Registered:
+def put(entry):
     claim(entry, draft())
     return entry
 
 
-def dead(name: str = "default", **more: object) -> Registered:
+def dead(name="default", **more):
     """An entry whose daemon has ended: this process is another than that of its number."""
     entry = registry.this_process(name, "local")
-    return replace(entry, pid_started=entry.pid_started - 1, **more)  # type: ignore[arg-type]
+    return replace(entry, pid_started=entry.pid_started - 1, **more)
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -48,7 +39,7 @@ def dead(name: str = "default", **more: object) -> Registered:
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=20))
-def test_no_name_leads_out_of_the_folder(name: str) -> None:
+def test_no_name_leads_out_of_the_folder(name):
     assert find(name) is None
     try:
         check_name(name)
@@ -60,7 +51,7 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
 # -- alive, dead, elsewhere -----------------------------------------------------------------------
 
 
-def test_processes_are_told_apart_by_when_they_began() -> None:
+def test_processes_are_distinguished_by_when_they_began():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         ticks = process_start(child.pid)
         assert ticks is not None
@@ -78,12 +69,12 @@ def test_processes_are_told_apart_by_when_they_began() -> None:
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def test_of_many_claims_one_succeeds(state: Path) -> None:
+def test_of_many_claims_one_succeeds(state):
     put(dead())
     entries = [registry.this_process("default", "local") for _ in range(8)]
     start, won, lost = threading.Barrier(8), [], []
 
-    def race(entry: Registered) -> None:
+    def race(entry):
         folder = draft()
         start.wait()
         try:

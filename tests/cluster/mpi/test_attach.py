@@ -1,10 +1,7 @@
 """Gangs on clusters that have no MPI: a world is started in addition to their workers."""
 
-from __future__ import annotations
-
 import os
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,9 +12,7 @@ from penstock.errors import ClusterError
 pytestmark = pytest.mark.mpi
 
 
-def test_a_local_cluster_gets_a_world_for_its_first_gang(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_cluster_gets_a_world_for_its_first_gang(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with connect("local", workers=1) as client:
         found = gang.run(client, lambda comm: (comm.rank, os.getpid()), ranks=2)
@@ -34,7 +29,8 @@ def test_a_local_cluster_gets_a_world_for_its_first_gang(
         time.sleep(0.05)
 
 
-def test_a_plain_dask_cluster_will_do() -> None:
+@pytest.mark.slow
+def test_a_plain_dask_cluster_will_do():
     from distributed import Client, LocalCluster
 
     with (
@@ -45,6 +41,6 @@ def test_a_plain_dask_cluster_will_do() -> None:
 
 
 @pytest.mark.slow
-def test_a_job_with_ranks_gets_a_world_at_once() -> None:
+def test_a_job_with_ranks_gets_a_world_at_once():
     with connect(ranks=2) as client:
         assert gang.run(client, lambda comm: comm.size) == [2, 2]

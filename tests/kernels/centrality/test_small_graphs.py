@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.cpu import small_graphs as cpu
@@ -14,6 +14,7 @@ IDS = st.one_of(
 ROWS = st.lists(st.tuples(IDS, IDS, st.sampled_from([0, 0, 0, 1, 2, 3])), max_size=12)
 
 
+@settings(max_examples=50)
 @given(st.lists(ROWS, max_size=5), st.booleans(), st.booleans(), st.randoms())
 def test_backends_agree(graphs, directed, weighted, random):
     rows = [row for graph in graphs for row in graph]

@@ -40,20 +40,17 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     first = int(rng.integers(0, nodes))
     csr = csr.row_range(first, nodes)
     drawn = (groups, 2**40 + seed, int(rng.integers(0, 2**35)))
-    counts = naive.count_edges(csr.indptr, csr.indices, first, starts, positions, *drawn)
+    rows, where = (csr.indptr, csr.indices), (first, starts, positions)
+    counts = naive.count_edges(*rows, *where, *drawn)
     assert counts.shape == (n * n * groups,)
     assert counts.sum() == csr.edges
-    np.testing.assert_array_equal(
-        cpu.count_edges(csr.indptr, csr.indices, first, starts, positions, *drawn), counts
-    )
+    np.testing.assert_array_equal(cpu.count_edges(*rows, *where, *drawn), counts)
     at = offsets_of(counts)[:-1]
     found = []
     for kernels in (naive, cpu):
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
-        kernels.scatter_edges(
-            csr.indptr, csr.indices, csr.relations, first, starts, positions, at,
-            heads, tails, relations if typed else None, *drawn,
-        )  # fmt: skip
+        into = heads, tails, relations if typed else None
+        kernels.scatter_edges(*rows, csr.relations, *where, at, *into, *drawn)
         found.append((heads, tails, relations))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -61,10 +58,8 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     order = np.arange(nodes) if positions is None else np.argsort(positions)
     bucket = np.repeat(np.arange(n * n), counts.reshape(n * n, groups).sum(axis=1))
     heads, tails, relations = found[1]
-    got = sorted(
-        zip(order[starts[bucket // n] + heads], order[starts[bucket % n] + tails], relations,
-            strict=True)
-    )  # fmt: skip
+    ends = order[starts[bucket // n] + heads], order[starts[bucket % n] + tails]
+    got = sorted(zip(*ends, relations, strict=True))
     kinds = csr.relations if typed else np.full(csr.edges, -1)
     assert got == sorted(zip(csr.sources(), csr.indices, kinds, strict=True))
 
@@ -121,19 +116,20 @@ def test_mixed_edges_are_all_edges_of_their_runs_once(seed, sizes, typed):
     tails, relations = heads + 10_000, (heads + 20_000 if typed else None)
     raised = [rng.integers(0, 2**20, len(sizes)) for _ in range(2)]
     keys = naive.mix_keys(seed, 3)
-    wanted = [(h + raised[0][k], h + 10_000 + raised[1][k]) for k in range(len(sizes))
-              for h in range(begins[k], begins[k] + sizes[k])]  # fmt: skip
+    wanted = [
+        (h + raised[0][k], h + 10_000 + raised[1][k])
+        for k in range(len(sizes))
+        for h in range(begins[k], begins[k] + sizes[k])
+    ]
     found = []
     for kernels in (naive, cpu):
         got = []
         size = int(rng.integers(1, 2 * BLOCK))
         for start in range(0, count, size):
             n = min(size, count - start)
-            out = (np.empty(n, np.int64), np.empty(n, np.int64),
-                   np.empty(n, np.int32) if typed else None)  # fmt: skip
-            kernels.mix_edges(
-                heads, tails, relations, begins, offsets, *raised, keys, count, start, out
-            )
+            out = *np.empty((2, n), np.int64), np.empty(n, np.int32) if typed else None
+            given = heads, tails, relations, begins, offsets, *raised, keys
+            kernels.mix_edges(*given, count, start, out)
             got += list(zip(*(a for a in out if a is not None), strict=True))
         found.append(got)
     assert found[0] == found[1]
@@ -146,11 +142,9 @@ def test_batches_are_samples_of_all_runs():
     edges = np.repeat(np.arange(3, dtype=np.int32), sizes)
     zero = np.zeros(3, np.int64)
     for start in (0, 40_000, 90_000):
-        out = (np.empty(8000, np.int64), np.empty(8000, np.int64), None)
-        keys = cpu.mix_keys(0, start)
-        cpu.mix_edges(
-            edges, edges, None, offsets[:-1], offsets, zero, zero, keys, 100_000, start, out
-        )
+        out = *np.empty((2, 8000), np.int64), None
+        given = edges, edges, None, offsets[:-1], offsets, zero, zero, cpu.mix_keys(0, start)
+        cpu.mix_edges(*given, 100_000, start, out)
         shares = np.bincount(out[0], minlength=3) / 8000
         # 500 blocks: a standard deviation of 0.022.
         np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.09)

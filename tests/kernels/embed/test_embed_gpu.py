@@ -4,26 +4,12 @@ Products, and L2 distances made of them, are computed of halves with a scale a r
 count; other distances in float32.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.errors import UsageError
-from penstock.kernels.embed_rules import (
-    Batch,
-    EmbedRules,
-    Known,
-    Loss,
-    Model,
-    NegativePool,
-    Optimizer,
-    Side,
-    Table,
-)
+from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
 from penstock.kernels.naive import embed as naive
 
 pytestmark = pytest.mark.gpu
@@ -37,13 +23,13 @@ TAIL, HEAD = Side.TAIL, Side.HEAD
 
 
 @pytest.fixture
-def cuda() -> Any:
+def cuda():
     from penstock.kernels.cuda import embed
 
     return embed
 
 
-def put(found: Any) -> Any:
+def put(found):
     """Copy the arrays of a table or batch to the GPU."""
     import cupy as cp
 
@@ -56,7 +42,7 @@ def put(found: Any) -> Any:
     return type(found)(**copied)
 
 
-def tables_of(rules: EmbedRules, nodes: int, relations: int, seed: int = 0) -> Any:
+def tables_of(rules, nodes, relations, seed=0):
     """Vectors whose scores are about 1 to 200, of wide rows those of distances about 10.
 
     Values of wide rows have few bits: their sums and differences are not rounded, and so have the
@@ -76,9 +62,7 @@ def tables_of(rules: EmbedRules, nodes: int, relations: int, seed: int = 0) -> A
     return found[0], found[1] if rules.relation_width else None
 
 
-def batch_of(
-    rules: EmbedRules, edges: int, count: int, nodes: int, relations: int, shared: bool = False
-) -> Batch:
+def batch_of(rules, edges, count, nodes, relations, shared=False):
     """A batch in which nodes come more than once, and are some of their own negatives."""
     rng = np.random.default_rng(edges + count)
     shape = len(rules.sides), rules.chunks(edges), count
@@ -89,20 +73,12 @@ def batch_of(
     return Batch(heads, rows, tails, negatives)
 
 
-def in_halves(rules: EmbedRules) -> bool:
+def in_halves(rules):
     """Return whether scores are made of products of values that are rounded to 11 bits."""
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= 512)
 
 
-def compare_gradients(
-    cuda: Any,
-    rules: EmbedRules,
-    edges: int = 11,
-    count: int = 7,
-    nodes: int = 30,
-    relations: int = 4,
-    shared: bool = False,
-) -> None:
+def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, shared=False):
     tables = tables_of(rules, nodes, relations)
     batch = batch_of(rules, edges, count, nodes, relations, shared)
     loss, *slopes = naive.gradients(*tables, batch, rules)
@@ -110,7 +86,7 @@ def compare_gradients(
     close = 2e-3 if in_halves(rules) else 2e-5
     assert float(got_loss) == pytest.approx(loss, rel=close)
     if rules.model == Model.ROTATE and rules.dim > 512:
-        close = 5e-4  # of so many complex numbers some nearly meet, and rounding turns their unit
+        close = 5e-4  # of this many complex numbers some nearly meet, and rounding turns their unit
     for got, slope in zip(got_slopes, slopes, strict=True):
         if slope.size:
             largest = np.abs(slope).max()
@@ -119,68 +95,35 @@ def compare_gradients(
 
 
 @MODELS
-@LOSSES
-@pytest.mark.parametrize("sides", [(TAIL,), (HEAD,), (TAIL, HEAD)], ids=str)
-@pytest.mark.parametrize("inverse", [0, 4])
-def test_gradients(cuda: Any, model: Model, loss: Loss, sides: Any, inverse: int) -> None:
-    rules = EmbedRules(model, 6, loss, sides, chunk=4, inverse=inverse, margin=1.5, temperature=0.7)
-    compare_gradients(cuda, rules)
-
-
-@MODELS
-@pytest.mark.parametrize(("power", "inverse"), [(2, 0), (3, 0), (3, 4)])
-def test_penalties(cuda: Any, model: Model, power: int, inverse: int) -> None:
-    rules = EmbedRules(
-        model, 8, chunk=5, power=power, inverse=inverse, node_penalty=0.03, relation_penalty=0.05
-    )
-    compare_gradients(cuda, rules)
-
-
-@MODELS
-@pytest.mark.parametrize(
-    ("edges", "count", "chunk"),
-    [
-        (1, 1, 1),
-        (1, 300, 7),
-        (300, 1, 290),
-        (70, 33, 70),
-        (65, 64, 64),
-        (260, 65, 257),
-        (140, 129, 50),
-    ],
-)
 @pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.MARGIN], ids=lambda loss: loss.name)
-def test_ragged_tiles(
-    cuda: Any, model: Model, edges: int, count: int, chunk: int, loss: Loss
-) -> None:
-    rules = EmbedRules(model, 8, loss, chunk=chunk, margin=2.0)
+def test_ragged_tiles(cuda, model, loss):
+    rules = EmbedRules(model, 8, loss, margin=2.0)
     if loss == Loss.MARGIN and in_halves(rules):
         rules = replace(rules, margin=30.0)  # rounding decides nothing
-    compare_gradients(cuda, rules, edges, count, 500)
+    for edges, count, chunk in (
+        *((1, 1, 1), (1, 300, 7), (300, 1, 290), (70, 33, 70)),
+        *((65, 64, 64), (260, 65, 257), (140, 129, 50)),
+    ):
+        compare_gradients(cuda, replace(rules, chunk=chunk), edges, count, 500)
 
 
 @MODELS
-@pytest.mark.parametrize("dim", [2, 16, 34, 100, 128, 130, 256, 270, 512])
-def test_dimensions(cuda: Any, model: Model, dim: int) -> None:
-    compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
-
-
-@pytest.mark.parametrize("model", [Model.DOT, Model.DISTMULT, Model.TRANSE_L1, Model.TRANSE_L2])
-def test_odd_dimensions(cuda: Any, model: Model) -> None:
-    for dim in (1, 33):
+def test_dimensions(cuda, model):
+    odd = () if model in (Model.COMPLEX, Model.ROTATE) else (1, 33)
+    for dim in (2, 16, 34, 100, 128, 130, 256, 270, 512, *odd):
         compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
 
 
 @MODELS
 @LOSSES
-def test_negatives_shared_by_all_and_by_both_sides(cuda: Any, model: Model, loss: Loss) -> None:
+def test_negatives_shared_by_all_and_by_both_sides(cuda, model, loss):
     rules = EmbedRules(model, 8, loss, chunk=9, margin=30.0, temperature=0.5)
     compare_gradients(cuda, rules, 40, 500, 60, shared=True)
 
 
 @pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.LOGISTIC], ids=lambda loss: loss.name)
 @pytest.mark.parametrize("size", [3e-6, 1e-4, 30.0, 3e5])
-def test_rows_of_any_size(cuda: Any, loss: Loss, size: float) -> None:
+def test_rows_of_any_size(cuda, loss, size):
     """Halves end at 65504 and at 6e-8: rows have scales."""
     rules = EmbedRules(Model.DOT, 24, loss, chunk=40)
     nodes, _ = tables_of(rules, 90, 1)
@@ -200,7 +143,7 @@ def test_rows_of_any_size(cuda: Any, loss: Loss, size: float) -> None:
 
 @pytest.mark.parametrize("loss", [Loss.LOGISTIC, Loss.MARGIN], ids=lambda loss: loss.name)
 @pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4])
-def test_l2_distances_of_rows_of_any_size(cuda: Any, loss: Loss, size: float) -> None:
+def test_l2_distances_of_rows_of_any_size(cuda, loss, size):
     rules = EmbedRules(Model.TRANSE_L2, 24, loss, chunk=40, margin=1e6)
     nodes, relations = tables_of(rules, 90, 4)
     nodes.values[:] *= size
@@ -215,7 +158,7 @@ def test_l2_distances_of_rows_of_any_size(cuda: Any, loss: Loss, size: float) ->
 
 @pytest.mark.parametrize("dim", [24, 100, 300])
 @pytest.mark.parametrize("loss", Loss, ids=lambda loss: loss.name)
-def test_l2_distances_of_rows_that_meet(cuda: Any, loss: Loss, dim: int) -> None:
+def test_l2_distances_of_rows_that_meet(cuda, loss, dim):
     """The slope of a distance of 0 is 0; that of one that rounding hides is too short."""
     rules = EmbedRules(Model.TRANSE_L2, dim, loss, chunk=40, margin=30.0)
     nodes, relations = tables_of(rules, 90, 4)
@@ -238,9 +181,7 @@ def test_l2_distances_of_rows_that_meet(cuda: Any, loss: Loss, dim: int) -> None
 
 
 @pytest.mark.parametrize("dim", [100, 128, 512])
-def test_l2_distances_of_splits_without_a_tile(
-    cuda: Any, monkeypatch: pytest.MonkeyPatch, dim: int
-) -> None:
+def test_l2_distances_of_splits_without_a_tile(cuda, monkeypatch, dim):
     """The last chunk has one edge: most blocks have nothing to add, whatever memory held before."""
     import cupy as cp
 
@@ -257,7 +198,7 @@ def test_l2_distances_of_splits_without_a_tile(
     dirty.max_dynamic_shared_size_bytes = 200_000
     run = Tiles.run
 
-    def after_nans(tiles: Any, *args: Any) -> None:
+    def after_nans(tiles, *args):
         dirty((528,), (256,), (np.int32(50_000),), shared_mem=200_000)
         run(tiles, *args)
 
@@ -273,7 +214,7 @@ def test_l2_distances_of_splits_without_a_tile(
     np.testing.assert_allclose(got.get(), slope, atol=5e-3 * np.abs(slope).max())
 
 
-def test_l2_distances_far_from_the_origin(cuda: Any) -> None:
+def test_l2_distances_far_from_the_origin(cuda):
     """Distances do not depend on where rows lie; what rounding makes of them does, and is small."""
     rules = EmbedRules(Model.TRANSE_L2, 64, chunk=40)
     nodes, relations = tables_of(rules, 90, 4)
@@ -287,7 +228,7 @@ def test_l2_distances_far_from_the_origin(cuda: Any) -> None:
 
 @pytest.mark.parametrize("rows", [1, 200, 70_000, 20_000_000])
 @pytest.mark.parametrize("slots", [0, 1, 2])
-def test_sorted_rows(rows: int, slots: int) -> None:
+def test_sorted_rows(rows, slots):
     import cupy as cp
 
     from penstock.kernels.cuda.embed.sort import sort_rows
@@ -314,43 +255,6 @@ def test_sorted_rows(rows: int, slots: int) -> None:
         np.testing.assert_array_equal(listed, (np.cumsum(times) - times)[~alone[begin]])
 
 
-def test_every_node_as_a_negative(cuda: Any) -> None:
-    rules = EmbedRules(Model.COMPLEX, 20, chunk=64, inverse=3)
-    nodes, relations = tables_of(rules, 700, 3)
-    batch = batch_of(rules, 50, 1, 700, 3)
-    batch = replace(batch, negatives=np.arange(700, dtype=np.int32)[None, None])
-    loss, slope, _ = naive.gradients(nodes, relations, batch, rules)
-    got, got_slope, _ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
-    assert float(got) == pytest.approx(loss, rel=1e-4)
-    np.testing.assert_allclose(got_slope.get(), slope, atol=2e-3 * np.abs(slope).max())
-
-
-@MODELS
-@pytest.mark.parametrize("optimizer", Optimizer)
-def test_step(cuda: Any, model: Model, optimizer: Optimizer) -> None:
-    compare_steps(cuda, EmbedRules(model, 12, chunk=10, optimizer=optimizer, epsilon=1e-4))
-
-
-def compare_steps(cuda: Any, rules: EmbedRules) -> None:
-    tables = tables_of(rules, 200, 5)
-    on_gpu = [put(table) for table in tables]
-    batch = batch_of(rules, 33, 20, 200, 5)
-    before = [table and table.values.copy() for table in tables]
-    loss = naive.step(*tables, batch, rules, 0.1, 3)
-    got = cuda.step(*on_gpu, put(batch), rules, 0.1, 3)
-    close = 5e-3 if in_halves(rules) else 1e-4
-    assert float(got) == pytest.approx(loss, rel=close)
-    for ours, truth, was in zip(on_gpu, tables, before, strict=True):
-        if truth is None:
-            continue
-        values = ours.values.get()
-        np.testing.assert_allclose(values, truth.values, rtol=close, atol=close)
-        np.testing.assert_allclose(ours.state.get(), truth.state, rtol=10 * close, atol=close)
-        still = (truth.values == was).all(axis=1)
-        np.testing.assert_array_equal(values[still], was[still])
-        assert not still.all()
-
-
 @pytest.mark.parametrize(
     ("model", "dim"),
     [
@@ -364,7 +268,7 @@ def compare_steps(cuda: Any, rules: EmbedRules) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.ADAM], ids=str)
-def test_captured_steps(cuda: Any, model: Model, dim: int, optimizer: Optimizer) -> None:
+def test_captured_steps(cuda, model, dim, optimizer):
     """A step that is launched as one CUDA graph gives the bits of one launched kernel by kernel."""
     rules = EmbedRules(model, dim, chunk=40, optimizer=optimizer)
     tables = tables_of(rules, 400, 5)
@@ -387,7 +291,7 @@ def test_captured_steps(cuda: Any, model: Model, dim: int, optimizer: Optimizer)
 
 
 @pytest.mark.parametrize("edges", [33, 1100, 2200, 150_000])
-def test_rows_named_very_often(cuda: Any, edges: int) -> None:
+def test_rows_named_very_often(cuda, edges):
     """A relation and a node of all edges: their gradients are summed in several rounds."""
     rules = EmbedRules(Model.DISTMULT, 4, chunk=edges)
     nodes, relations = tables_of(rules, 50, 1)
@@ -402,59 +306,8 @@ def test_rows_named_very_often(cuda: Any, edges: int) -> None:
         np.testing.assert_allclose(ours.get(), slope, atol=1e-3 * np.abs(slope).max())
 
 
-def test_no_negative_left(cuda: Any) -> None:
-    for loss in Loss:
-        rules = EmbedRules(Model.DOT, 2, loss, (TAIL,), margin=1.0)
-        values = np.array([[-20, 0], [10, 5]], np.float32)
-        batch = Batch(np.array([0]), None, np.array([1]), np.array([[[1, 1]]]))
-        table = Table(values, np.ones((2, 2), np.float32))
-        expected, slope, _ = naive.gradients(table, None, batch, rules)
-        got, ours, _ = cuda.gradients(put(table), None, put(batch), rules)
-        assert float(got) == pytest.approx(expected, abs=1e-6), loss.name
-        np.testing.assert_allclose(ours.get(), slope, rtol=1e-6)
-
-
-@MODELS
-@LOSSES
-def test_nan_is_seen_in_the_loss(cuda: Any, model: Model, loss: Loss) -> None:
-    rules = EmbedRules(model, 4, loss, chunk=8)
-    nodes, relations = tables_of(rules, 20, 2)
-    batch = batch_of(rules, 10, 6, 20, 2)
-    nodes.values[batch.negatives[1, 1, 3]] = np.nan
-    got, *_ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
-    assert np.isnan(float(got))
-
-
-@pytest.mark.parametrize("model", [Model.COMPLEX, Model.TRANSE_L2], ids=lambda model: model.name)
-def test_the_same_batch_gives_the_same_bits(cuda: Any, model: Model) -> None:
-    found = []
-    for _ in range(2):
-        rules = EmbedRules(model, 16, chunk=50)
-        tables = [put(table) for table in tables_of(rules, 90, 2)]
-        loss = cuda.step(*tables, put(batch_of(rules, 150, 40, 90, 2)), rules, 0.1)
-        found.append((float(loss), *(table.values.get().tobytes() for table in tables)))
-    assert found[0] == found[1]
-
-
-def test_what_is_too_wide(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.kernels.cuda.embed import tiles
-
-    def refused(model: Model, dim: int, most: int) -> None:
-        rules = EmbedRules(model, dim)
-        nodes, relations = map(put, tables_of(rules, 5, 1))
-        with pytest.raises(UsageError):
-            cuda.step(nodes, relations, put(batch_of(rules, 2, 2, 5, 1)), rules, 0.1)
-
-    refused(Model.DOT, 4097, 4096)
-    monkeypatch.setattr(tiles, "_capability", lambda device: 90)
-    refused(Model.TRANSE_L1, 4097, 4096)
-    monkeypatch.setattr(tiles, "_capability", lambda device: 80)  # no clusters of blocks
-    refused(Model.TRANSE_L1, 513, 512)
-    refused(Model.ROTATE, 514, 512)
-
-
 @pytest.fixture
-def clusters() -> None:
+def clusters():
     from penstock.kernels.cuda.embed.tiles import WIDEST, widest_distance
 
     if widest_distance() == WIDEST:
@@ -463,59 +316,67 @@ def clusters() -> None:
 
 @DISTANCES
 @LOSSES
-@pytest.mark.parametrize("dim", [513, 640, 1000, 2000])
 @pytest.mark.usefixtures("clusters")
-def test_distances_of_wide_rows(cuda: Any, model: Model, loss: Loss, dim: int) -> None:
+def test_distances_of_wide_rows(cuda, model, loss):
     """Rows that lie in the shared memory of several blocks."""
-    dim += dim % 2 and model == Model.ROTATE
     margin = 0.25 if loss == Loss.MARGIN else 9.0  # some are above, some below
-    rules = EmbedRules(model, dim, loss, chunk=20, margin=margin, temperature=0.5)
-    compare_gradients(cuda, rules, 47, 19, 60)
+    for dim in (514 if model == Model.ROTATE else 513, 640, 1000, 2000):
+        rules = EmbedRules(model, dim, loss, chunk=20, margin=margin, temperature=0.5)
+        compare_gradients(cuda, rules, 47, 19, 60)
 
 
 @DISTANCES
 @pytest.mark.parametrize("sides", [(TAIL,), (HEAD,), (TAIL, HEAD)], ids=str)
 @pytest.mark.parametrize("inverse", [0, 4])
 @pytest.mark.usefixtures("clusters")
-def test_sides_of_wide_rows(cuda: Any, model: Model, sides: Any, inverse: int) -> None:
+def test_sides_of_wide_rows(cuda, model, sides, inverse):
     rules = EmbedRules(model, 700, sides=sides, chunk=20, inverse=inverse, node_penalty=0.03)
     compare_gradients(cuda, rules, 47, 19, 60)
 
 
 @DISTANCES
-@pytest.mark.parametrize(
-    ("edges", "count", "chunk"),
-    [(1, 1, 1), (1, 300, 7), (130, 1, 120), (65, 64, 64), (100, 200, 70), (70, 300, 70)],
-)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.usefixtures("clusters")
-def test_ragged_tiles_of_wide_rows(
-    cuda: Any, model: Model, edges: int, count: int, chunk: int, shared: bool
-) -> None:
+def test_ragged_tiles_of_wide_rows(cuda, model, shared):
     """Several tiles that come, one after another and in splits."""
-    compare_gradients(cuda, EmbedRules(model, 514, chunk=chunk), edges, count, 500, shared=shared)
+    for edges, count, chunk in (
+        *((1, 1, 1), (1, 300, 7), (130, 1, 120), (65, 64, 64), (100, 200, 70), (70, 300, 70)),
+    ):
+        rules = EmbedRules(model, 514, chunk=chunk)
+        compare_gradients(cuda, rules, edges, count, 500, shared=shared)
 
 
 @DISTANCES
-@pytest.mark.parametrize("dim", [1024, 1026, 2048, 2050, 4096])
 @pytest.mark.usefixtures("clusters")
-def test_wide_distances_where_slices_end(cuda: Any, model: Model, dim: int) -> None:
-    compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
-    if model != Model.ROTATE and dim < 4096:
-        compare_gradients(cuda, EmbedRules(model, dim + 1, chunk=20), 37, 19, 60)
+def test_wide_distances_where_slices_end(cuda, model):
+    odd = () if model == Model.ROTATE else (1025, 1027, 2049, 2051)
+    for dim in (1024, 1026, 2048, 2050, 4096, *odd):
+        compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
 
 
 @DISTANCES
 @pytest.mark.parametrize("optimizer", Optimizer)
 @pytest.mark.usefixtures("clusters")
-def test_steps_of_wide_distances(cuda: Any, model: Model, optimizer: Optimizer) -> None:
-    compare_steps(cuda, EmbedRules(model, 640, chunk=10, optimizer=optimizer, epsilon=1e-4))
+def test_steps_of_wide_distances(cuda, model, optimizer):
+    rules = EmbedRules(model, 640, chunk=10, optimizer=optimizer, epsilon=1e-4)
+    tables = tables_of(rules, 200, 5)
+    on_gpu = [put(table) for table in tables]
+    batch = batch_of(rules, 33, 20, 200, 5)
+    before = [table.values.copy() for table in tables]
+    loss = naive.step(*tables, batch, rules, 0.1, 3)
+    assert float(cuda.step(*on_gpu, put(batch), rules, 0.1, 3)) == pytest.approx(loss, rel=1e-4)
+    for ours, truth, was in zip(on_gpu, tables, before, strict=True):
+        np.testing.assert_allclose(ours.values.get(), truth.values, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(ours.state.get(), truth.state, rtol=1e-3, atol=1e-4)
+        still = (truth.values == was).all(axis=1)
+        np.testing.assert_array_equal(ours.values.get()[still], was[still])
+        assert not still.all()
 
 
 @DISTANCES
 @LOSSES
 @pytest.mark.usefixtures("clusters")
-def test_nan_of_wide_rows_is_seen_in_the_loss(cuda: Any, model: Model, loss: Loss) -> None:
+def test_nan_of_wide_rows_is_seen_in_the_loss(cuda, model, loss):
     rules = EmbedRules(model, 600, loss, chunk=8)
     nodes, relations = tables_of(rules, 20, 2)
     batch = batch_of(rules, 10, 6, 20, 2)
@@ -531,7 +392,7 @@ PRODUCTS = [Model.DOT, Model.DISTMULT, Model.COMPLEX]
 @LOSSES
 @pytest.mark.parametrize("sides", [(HEAD,), (TAIL, HEAD)], ids=str)
 @pytest.mark.parametrize("inverse", [0, 4])
-def test_wide_rows(cuda: Any, model: Model, loss: Loss, sides: Any, inverse: int) -> None:
+def test_wide_rows(cuda, model, loss, sides, inverse):
     """Rows that tiles do not hold: their scores lie in memory."""
     rules = EmbedRules(
         model, 514, loss, sides, chunk=20, inverse=inverse, margin=30.0, temperature=0.5
@@ -541,7 +402,7 @@ def test_wide_rows(cuda: Any, model: Model, loss: Loss, sides: Any, inverse: int
 
 @pytest.mark.parametrize("model", PRODUCTS, ids=lambda model: model.name)
 @pytest.mark.parametrize("dim", [516, 1000, 1024, 2050, 4096])
-def test_wide_dimensions(cuda: Any, model: Model, dim: int) -> None:
+def test_wide_dimensions(cuda, model, dim):
     rules = EmbedRules(model, dim, chunk=20, node_penalty=0.03, relation_penalty=0.05)
     compare_gradients(cuda, rules, 37, 19, 60, shared=True)
     if model != Model.COMPLEX:
@@ -550,16 +411,14 @@ def test_wide_dimensions(cuda: Any, model: Model, dim: int) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 40, 100])
 @pytest.mark.parametrize("shared", [False, True])
-def test_wide_rows_some_edges_at_a_time(
-    cuda: Any, monkeypatch: pytest.MonkeyPatch, at_once: int, shared: bool
-) -> None:
+def test_wide_rows_some_edges_at_a_time(cuda, monkeypatch, at_once, shared):
     from penstock.kernels.cuda.embed import wide
 
     monkeypatch.setattr(wide, "_SCORES", at_once)
     compare_gradients(cuda, EmbedRules(Model.COMPLEX, 520, chunk=20), 47, 10, 60, shared=shared)
 
 
-def test_wide_rows_without_a_negative_left(cuda: Any) -> None:
+def test_wide_rows_without_a_negative_left(cuda):
     rules = EmbedRules(Model.DISTMULT, 520, Loss.SELF_ADVERSARIAL, (TAIL,), chunk=4, margin=1.0)
     tables = tables_of(rules, 9, 2)
     batch = batch_of(rules, 4, 3, 9, 2)
@@ -572,103 +431,7 @@ def test_wide_rows_without_a_negative_left(cuda: Any) -> None:
         np.testing.assert_allclose(found.get(), slope, rtol=2e-3, atol=2e-3 * np.abs(slope).max())
 
 
-def pool_of(ranges: list[tuple[int, int]], by_degree: float = 0.0) -> NegativePool:
-    first, counts = np.array(ranges, np.int64).T.copy()
-    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    rng, total = np.random.default_rng(0), int(start[-1])
-    if not by_degree:
-        return NegativePool(first, start)
-    chance, other = rng.random(total, np.float32), rng.integers(0, total, total, np.int32)
-    return NegativePool(first, start, round(by_degree * 2**32), chance, other)
-
-
-@pytest.mark.parametrize(
-    "pool",
-    [
-        pool_of([(0, 1)]),
-        pool_of([(5, 10), (100, 3), (40, 7)]),
-        pool_of([(5, 10), (100, 0), (40, 7)], 0.5),
-        pool_of([(7, 64)], 1.0),
-        pool_of([(0, 2**31 - 1)]),
-    ],
-)
-def test_negatives_are_the_same_everywhere(cuda: Any, pool: NegativePool) -> None:
-    for seed, number in ((7, 3), (2**64 - 1, 2**39)):
-        expected = naive.draw_negatives(seed, number, 2, 3, 41, pool)
-        got = cuda.draw_negatives(seed, number, 2, 3, 41, put(pool))
-        assert got.dtype == expected.dtype
-        np.testing.assert_array_equal(got.get(), expected)
-
-
-def known_of(queries: int, ids: int, dtype: Any) -> Known:
-    rng = np.random.default_rng(3)
-    rows = [np.sort(rng.choice(ids, rng.integers(0, 6), replace=False)) for _ in range(queries)]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return Known(indptr, np.concatenate(rows).astype(dtype))
-
-
-@MODELS
-@pytest.mark.parametrize("dtype", [None, np.int32, np.int64])
-@pytest.mark.parametrize(("asked_for", "nodes", "dim"), [(5, 30, 6), (70, 200, 38)])
-def test_ranks_and_the_best(
-    cuda: Any, model: Model, dtype: Any, asked_for: int, nodes: int, dim: int
-) -> None:
-    import cupy as cp
-
-    rules = EmbedRules(model, dim)
-    table, relations = tables_of(rules, nodes, 4)
-    table.values[20:25] = table.values[3]  # ties
-    table.values[11] = np.nan
-    rng = np.random.default_rng(1)
-    given, rows = rng.integers(0, nodes, asked_for) % 11, rng.integers(0, 4, asked_for)
-    answers = np.where(np.arange(asked_for) % 2, rng.integers(0, nodes, asked_for), 3)
-    known = known_of(asked_for, nodes, dtype or np.int32) if dtype else None
-    for side in (TAIL, HEAD):
-        r = relations and relations.values
-        asked = naive.queries(table.values, r, given, rows, side, rules)
-        on_gpu = put(table).values
-        got = cuda.queries(
-            on_gpu, relations and put(relations).values, cp.asarray(given), cp.asarray(rows),
-            side, rules,
-        )  # fmt: skip
-        np.testing.assert_allclose(got.get(), asked, rtol=1e-5, atol=1e-6)
-        asked[1] = np.nan
-        on_queries, ids = cp.asarray(asked), cp.asarray(answers)
-        scores = naive.answer_scores(asked, table.values[answers], rules)
-        mine = cuda.answer_scores(on_queries, cp.asarray(table.values[answers]), rules)
-        np.testing.assert_allclose(mine.get(), scores, rtol=1e-12, atol=1e-12)
-
-        counts, expected = cp.zeros((asked_for, 2), np.int64), np.zeros((asked_for, 2), np.int64)
-        for first, last in ((0, 13), (13, nodes)):
-            naive.count(asked, scores, answers, table.values[first:last], rules, expected, first,
-                        known)  # fmt: skip
-            cuda.count(on_queries, mine, ids, on_gpu[first:last], rules, counts, first, put(known))
-        np.testing.assert_array_equal(counts.get(), expected)
-        assert expected[:, 1].max() >= 4
-
-        best, truth = None, None
-        for first, last in ((13, nodes), (0, 13)):
-            best = cuda.top(on_queries, on_gpu[first:last], rules, 9, first, put(known), best)
-            truth = naive.top(asked, table.values[first:last], rules, 9, first, known, truth)
-        assert truth is not None
-        assert best is not None
-        np.testing.assert_array_equal(best[1].get(), truth[1])
-        np.testing.assert_allclose(best[0].get(), truth[0], rtol=1e-12, atol=1e-12)
-        assert (truth[1][1] == -1).all()
-
-
-def test_fewer_candidates_than_asked_for(cuda: Any) -> None:
-    import cupy as cp
-
-    rules = EmbedRules(Model.DOT, 2)
-    asked = np.ones((1, 2), np.float32)
-    table = np.array([[1, 2], [3, 4], [1, 2]], np.float32)
-    scores, ids = cuda.top(cp.asarray(asked), cp.asarray(table), rules, 5, 10)
-    assert ids.get().tolist() == [[11, 10, 12, -1, -1]]
-    assert scores.get().tolist() == [[7, 3, 3, -np.inf, -np.inf]]
-
-
-def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged() -> None:
+def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
     """It may have used memory that the inputs were given, and they are staged on another stream."""
     from threading import get_ident
 
@@ -683,13 +446,13 @@ def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged() ->
     )
     spin((1,), (1,), (np.int64(1000),))
     captured = cuda_graphs._stream(cp.cuda.Device().id, get_ident(), "capture")
-    idle: list[bool] = []
+    idle = []
 
-    def prepare() -> Any:
+    def prepare():
         spin((1,), (1,), (np.int64(200_000_000),))  # a tenth of a second
         return cp.zeros(4, cp.float32)
 
-    def stage(inputs: Any) -> None:
+    def stage(inputs):
         idle.append(bool(captured.done))
         inputs.fill(len(idle))
 

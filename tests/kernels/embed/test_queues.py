@@ -4,15 +4,11 @@ The controller and the format are tried with the producer of naive/queues.py, an
 the kernel's.
 """
 
-from __future__ import annotations
-
 import errno
 import threading
 import time
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.naive.queues import Queues
-from penstock.kernels.queue_rules import (
-    ALIGNMENT,
-    Operation,
-    Producer,
-    QueueFormat,
-    Status,
-    tag,
-)
+from penstock.kernels.queue_rules import ALIGNMENT, Operation, Producer, QueueFormat, Status, tag
 from penstock.workers.embed.storage.queue_controller import Controller
 
 SMALL = QueueFormat(entries=4, page_bytes=8192)
@@ -39,36 +28,34 @@ class Side:
 
     name: str
 
-    def queues(self, count: int, form: QueueFormat) -> Any:
+    def queues(self, count, form):
         module = import_module(f"penstock.kernels.{self.name}.queues")
         return module.Queues(count, form)
 
-    def put(self, data: Any) -> Any:
+    def put(self, data):
         if self.name == "naive":
             return data
         import cupy
 
         return cupy.asarray(data)
 
-    def get(self, data: Any) -> Any:
+    def get(self, data):
         return data.get() if hasattr(data, "get") else data
 
 
 @pytest.fixture(params=["naive", pytest.param("cuda", marks=pytest.mark.gpu)])
-def side(request: pytest.FixtureRequest) -> Side:
+def side(request):
     return Side(request.param)
 
 
-def some_bytes(blocks: int, seed: int = 0) -> Any:
+def some_bytes(blocks, seed=0):
     return np.random.default_rng(seed).integers(0, 256, blocks * ALIGNMENT, np.uint8)
 
 
 @pytest.mark.parametrize("producer", Producer)
 @pytest.mark.parametrize("queues", [1, 3])
 @pytest.mark.parametrize("blocks", [1, 2, 7, 8, 9, 67])
-def test_write_then_read(
-    side: Side, tmp_path: Path, queues: int, blocks: int, producer: Producer
-) -> None:
+def test_write_then_read(side, tmp_path, queues, blocks, producer):
     path, data, offset = tmp_path / "pages", some_bytes(blocks, blocks), 3 * ALIGNMENT
     made = side.queues(queues, SMALL)
     pages = -(-data.size // SMALL.page_bytes)
@@ -83,7 +70,7 @@ def test_write_then_read(
         assert controller.moved == 2 * data.size
 
 
-def test_errors_of_the_system_come_back(side: Side, tmp_path: Path) -> None:
+def test_errors_of_the_system_come_back(side, tmp_path):
     (tmp_path / "short").write_bytes(bytes(ALIGNMENT))
     made = side.queues(1, SMALL)
     with Controller(made.shared, [tmp_path / "short"]):
@@ -96,7 +83,7 @@ def test_errors_of_the_system_come_back(side: Side, tmp_path: Path) -> None:
         assert list(side.get(missing)) == [errno.EBADF, 0]
 
 
-def test_nobody_waits_for_ever(side: Side, tmp_path: Path) -> None:
+def test_no_transfer_waits_for_ever(side, tmp_path):
     made, data = side.queues(1, SMALL), side.put(some_bytes(2))
     silent = made.transfer(Operation.READ, 0, 0, data, patience=0.05)
     assert list(side.get(silent)) == [Status.TIMED_OUT, 0]
@@ -106,7 +93,7 @@ def test_nobody_waits_for_ever(side: Side, tmp_path: Path) -> None:
     assert list(side.get(gone)) == [Status.STOPPED, 0]
 
 
-def post_all(queue: Any, count: int, order: list[int], start: int) -> None:
+def post_all(queue, count, order, start):
     """Complete ``count`` commands out of order, as a controller with several hands does."""
     for at, which in enumerate(order):
         number = start + at
@@ -118,11 +105,11 @@ def post_all(queue: Any, count: int, order: list[int], start: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_completions_come_in_any_order(data: Any) -> None:
+def test_completions_come_in_any_order(data):
     made, queue_form = Queues(1, SMALL), SMALL
     queue, rounds = made.shared.queues[0], 3
 
-    def controller() -> None:
+    def controller():
         for turn in range(rounds):
             start = turn * queue_form.entries
             while int(queue.submitted[0]) < start + queue_form.entries:

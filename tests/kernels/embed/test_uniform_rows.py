@@ -1,7 +1,5 @@
 """Rows of uniform random numbers: all backends agree, and the numbers are spread evenly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

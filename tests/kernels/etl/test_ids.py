@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,20 +18,20 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_encode(backend: Any, same: Any, name: str) -> None:
+def test_encode(backend, same, name):
     values = SAMPLES[name]
     same(backend.module("ids").encode(backend.put(values)), naive.encode(values))
 
 
 @settings(deadline=None)
 @given(arrays(np.int64, st.integers(0, 200), elements=st.integers(-(2**63), 2**63 - 1)))
-def test_codes_give_back_the_values(values: Any) -> None:
+def test_codes_give_back_the_values(values):
     distinct, codes = cpu.encode(values)
     np.testing.assert_array_equal(distinct[codes], values)
     assert np.all(np.diff(distinct.astype(object)) > 0)
 
 
-def test_hashes_of_texts() -> None:
+def test_hashes_of_texts():
     data = np.frombuffer(b"aabfoobar", np.uint8)
     offsets = np.array([0, 0, 1, 3, 9])
     found = cpu.hashes(data, offsets)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -33,11 +31,6 @@ def hows(dtype, width, activation):
     ]
 
 
-def put(backend, epilogue):
-    d = epilogue.drop and Dropout(**{**vars(epilogue.drop), "ids": backend.put(epilogue.drop.ids)})
-    return Epilogue(backend.put(epilogue.bias), backend.put(epilogue.skip), epilogue.activation, d)
-
-
 @ACTIVATIONS
 @pytest.mark.parametrize("width", [1, 3, 8, 32, 47])
 def test_finishing_and_the_way_back_equal_naive(backend, activation, width):
@@ -46,7 +39,7 @@ def test_finishing_and_the_way_back_equal_naive(backend, activation, width):
     for epilogue in hows("float32", width, activation):
         z, truth = values("float32", width), np.full((ROWS, width), 5, "float32")
         naive.apply_epilogue(z, truth, epilogue, *rows)
-        out, there = backend.put(np.full((ROWS, width), 5, "float32")), put(backend, epilogue)
+        out, there = backend.put(np.full((ROWS, width), 5, "float32")), backend.put(epilogue)
         ours.apply_epilogue(backend.put(z), out, there, *rows)
         np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE)
 
@@ -59,7 +52,7 @@ def test_finishing_and_the_way_back_equal_naive(backend, activation, width):
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 32, 47, 300])
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
-def test_rows_are_scaled_as_naively(backend, width, in_place):
+def test_rows_are_scaled_as_by_the_twin(backend, width, in_place):
     x, factors = values("float32", width), values("float32", 1, 1)[:, 0]
     truth = np.full((ROWS, width), 5, "float32")
     out = backend.put((x if in_place else truth).copy())
@@ -84,35 +77,13 @@ def test_extreme_values_stay_numbers_and_nan_stays_nan(backend, activation):
     np.testing.assert_allclose(backend.get(out), truth, rtol=2e-6, atol=2e-6)
 
 
-@ACTIVATIONS
-@pytest.mark.parametrize("dropped", [False, True])
-def test_naive_gradient_is_that_of_finite_differences(activation, dropped):
-    z, grad = values("float64", 6), values("float64", 6, 1)
-    bias, skip = values("float64", 6, 2)[0], values("float64", 6, 3)
-    epilogue = Epilogue(bias, skip, activation, drop() if dropped else None)
-
-    def loss(z):
-        out = np.empty_like(z)
-        naive.apply_epilogue(z, out, epilogue, 0, ROWS)
-        return (out * grad).sum(), out
-
-    found = grad.copy()
-    naive.epilogue_backward(found, loss(z)[1], epilogue, 0, ROWS)
-    for at in [(0, 0), (3, 5), (9, 2), (22, 4), (17, 1)]:
-        moved = np.zeros_like(z)
-        moved[at] = 1e-6
-        slope = (loss(z + moved)[0] - loss(z - moved)[0]) / 2e-6
-        assert slope == pytest.approx(found[at], rel=1e-6, abs=1e-8)
-
-
 # -- what is dropped --------------------------------------------------------------------------
 
 
 def test_factors_equal_naive(backend, same):
     like = np.empty((ROWS, 13), np.float32)
     for which in (None, drop(), drop(share=0.0), drop(share=1 - 2**-32)):
-        there = which and Dropout(**{**vars(which), "ids": backend.put(which.ids)})
-        found = backend.module("activation").factors(there, 3, 20, backend.put(like))
+        found = backend.module("activation").factors(backend.put(which), 3, 20, backend.put(like))
         same(found, naive.factors(which, 3, 20, like))
 
 
@@ -150,90 +121,11 @@ def test_sparse_features_are_dropped_like_dense_ones(backend, index):
     )
     which = drop()
     kept = dense * naive.factors(which, 0, ROWS, dense)
-    there = Dropout(**{**vars(which), "ids": backend.put(which.ids)})
     for block, truth in [(rows, kept[node, feature]), (transpose(rows), kept.T[dense.T != 0])]:
         out = np.empty(block.edges, "float32")
         naive.drop_values(block, which, out, rows_are_columns=block is not rows)
         np.testing.assert_allclose(out, truth, rtol=1e-6)
         mine = backend.put(np.empty(block.edges, "float32"))
-        on_device = ScaledCSR(
-            *(backend.put(each) for each in (block.indptr, block.indices)),
-            block.columns,
-            weights=backend.put(block.weights),
-        )
-        ours = backend.module("activation")
-        ours.drop_values(on_device, there, mine, rows_are_columns=block is not rows)
+        given = backend.put(block), backend.put(which), mine
+        backend.module("activation").drop_values(*given, rows_are_columns=block is not rows)
         np.testing.assert_allclose(backend.get(mine), out, rtol=1e-6)
-
-
-# -- captured launches ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def of_epochs():
-    """The same dropping three times, on the GPU: in epoch 3, in 9, and in the 9 that it holds."""
-    import cupy
-
-    there = drop(cupy.asarray(np.arange(ROWS, dtype=np.int64) * 7))
-    at = cupy.asarray(np.array([9], np.uint32))
-    return there, replace(there, epoch=9), replace(there, epoch_at=at)
-
-
-def differ_by_epoch(found):
-    old, new, read = (each.get() for each in found)
-    np.testing.assert_array_equal(read, new)
-    assert (old != new).any()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("width", [3, 32])
-def test_finishing_takes_the_epoch_from_the_gpu(of_epochs, width):
-    import cupy
-
-    from penstock.kernels.cuda import activation
-
-    found = []
-    for each in of_epochs:
-        z, epilogue = cupy.asarray(values("float32", width)), Epilogue(drop=each)
-        activation.apply_epilogue(z, z, epilogue, 0, ROWS)
-        grad = cupy.asarray(values("float32", width, 1))
-        activation.epilogue_backward(grad, z, epilogue, 0, ROWS)
-        found.append((z, grad))
-    for part in zip(*found, strict=True):
-        differ_by_epoch(part)
-
-
-@pytest.mark.gpu
-def test_gathering_takes_the_epoch_from_the_gpu(of_epochs):
-    import cupy
-
-    from penstock.kernels.cuda import aggregate
-
-    # The second row has pieces, which are joined and then finished.
-    indptr = np.minimum(np.arange(ROWS + 1), 2) * 600
-    indptr[1:2] = 3
-    indices = np.arange(indptr[-1]) % ROWS
-    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices.astype(np.int32)), ROWS)
-    x, found = cupy.asarray(values("float32", 32)), []
-    for each in of_epochs:
-        out = cupy.zeros((ROWS, 32), np.float32)
-        aggregate.gather(block, x, out, 0, ROWS, Epilogue(x[0], x, drop=each))
-        found.append(out)
-    differ_by_epoch(found)
-    differ_by_epoch([each[1] for each in found])
-
-
-@pytest.mark.gpu
-def test_sparse_features_take_the_epoch_from_the_gpu(of_epochs):
-    import cupy
-
-    from penstock.kernels.cuda import activation
-
-    indptr, indices = np.arange(ROWS + 1) * 5, np.tile(np.arange(5, dtype=np.int32), ROWS)
-    weights = cupy.asarray(np.ones(5 * ROWS, np.float32))
-    block = ScaledCSR(cupy.asarray(indptr), cupy.asarray(indices), 5, weights)
-    found = []
-    for each in of_epochs:
-        found.append(cupy.zeros(5 * ROWS, np.float32))
-        activation.drop_values(block, each, found[-1], rows_are_columns=False)
-    differ_by_epoch(found)

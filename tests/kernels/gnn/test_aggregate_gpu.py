@@ -1,12 +1,10 @@
 """What only the GPU's gather has: bfloat16 features, and rows cut into pieces, found once."""
 
-import gc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from penstock.errors import UsageError
 from penstock.kernels.gnn_rules import Activation, Dropout, Epilogue, ScaledCSR
 from penstock.kernels.naive import aggregate as naive
 
@@ -101,20 +99,6 @@ def test_narrowing_keeps_what_is_not_a_number_and_what_is_infinite(narrow, cp):
     np.testing.assert_array_equal(wide[1:6], [np.inf, -np.inf, 0, 1, -1.5])
 
 
-def test_what_cannot_be_gathered_is_said(cuda, cp):
-    block = on_gpu(a_block(), cp)
-    odd = cp.zeros((COLUMNS, 12), np.uint16)
-    with pytest.raises(UsageError):
-        cuda.gather(block, odd, cp.zeros((ROWS, 12), np.float32), 0, ROWS)
-    with pytest.raises(UsageError):
-        cuda.gather(
-            block, cp.zeros((COLUMNS, 4), np.float32), cp.zeros((ROWS, 4), np.float64), 0, ROWS
-        )
-    with pytest.raises(UsageError):
-        half = cp.zeros((COLUMNS, 4), np.float16)
-        cuda.gather(block, half, cp.zeros((ROWS, 4), np.float16), 0, ROWS)
-
-
 def test_sums_have_one_order(cuda, cp):
     block = on_gpu(a_block(), cp)
     x = cp.asarray(np.random.default_rng(1).standard_normal((COLUMNS, 32)).astype(np.float32))
@@ -125,22 +109,6 @@ def test_sums_have_one_order(cuda, cp):
         cuda.gather(block, x, found[2], first, last)
     for again in found[1:]:
         np.testing.assert_array_equal(cp.asnumpy(again), cp.asnumpy(found[0]))
-
-
-def test_long_rows_are_found_once_and_forgotten_with_the_block(cp):
-    from penstock.kernels.cuda.gnn import rows as gnn_rows
-
-    block = on_gpu(a_block(), cp)
-    found = gnn_rows.long_rows(block.indptr)
-    assert found.rows.tolist() == [4, 50]
-    assert found.first_piece.tolist() == [0, 3, 9]
-    assert gnn_rows.long_rows(block.indptr) is found
-    assert cp.asnumpy(found.cut(5, 60).pieces)[:, 0].tolist() == [50] * 6
-    gc.collect()
-    before = len(gnn_rows._known)
-    del block, found
-    gc.collect()
-    assert len(gnn_rows._known) == before - 1
 
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])

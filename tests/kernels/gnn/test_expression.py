@@ -1,14 +1,10 @@
 """A weight written by the user: one meaning in NumPy, Numba and C, and nothing else gets in."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import shutil
 import subprocess
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import hypothesis.strategies as st
 import numba
@@ -23,7 +19,7 @@ from penstock.kernels.naive.expression import compute
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 
 
-def inputs(count: int, seed: int) -> dict[str, Any]:
+def inputs(count, seed):
     draw = np.random.default_rng(seed)
     return {
         "weight": draw.choice([0, 0.5, 1, 3.25, 1e-30, 7e20], count).astype(np.float32),
@@ -36,8 +32,8 @@ def inputs(count: int, seed: int) -> dict[str, Any]:
     }
 
 
-def with_numba(text: str, columns: dict[str, Any]) -> np.ndarray[Any, Any]:
-    space: dict[str, Any] = {}
+def with_numba(text, columns):
+    space = {}
     exec(Expression.parse(text).python_source("weigh"), space)
     # Typed as a kernel would call it: float32, integers and truth values.
     types = "float64(float32, int32, int32, int64, boolean, boolean, int32)"
@@ -45,9 +41,7 @@ def with_numba(text: str, columns: dict[str, Any]) -> np.ndarray[Any, Any]:
     return np.array([weigh(*each) for each in zip(*columns.values(), strict=True)])
 
 
-def with_c(
-    texts: list[str], columns: dict[str, Any], folder: Path, *flags: str
-) -> list[np.ndarray[Any, Any]]:
+def with_c(texts, columns, folder, *flags):
     assert COMPILER is not None
     source, library = folder / "weigh.c", folder / "weigh.so"
     functions = [
@@ -67,11 +61,11 @@ def with_c(
 # -- expressions made up ---------------------------------------------------------------------------
 
 
-def written(form: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def written(form, *parts):
     return st.tuples(*parts).map(lambda made: form.format(*made))
 
 
-def exactly_rounded(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def exactly_rounded(inner):
     compare = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
     both = st.sampled_from(["and", "or"])
     return st.one_of(
@@ -86,7 +80,7 @@ def exactly_rounded(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-def rounded(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def rounded(inner):
     # Never negative and without jumps: what is nearly equal stays so.
     return st.one_of(
         written("({} {} {})", inner, st.sampled_from("+*"), inner),
@@ -113,14 +107,14 @@ NEARLY = st.recursive(
 
 @settings(max_examples=15, deadline=None)
 @given(text=EXACT, seed=st.integers(0, 99))
-def test_numba_agrees_to_the_bit(text: str, seed: int) -> None:
+def test_numba_agrees_to_the_bit(text, seed):
     columns = inputs(20, seed)
     np.testing.assert_array_equal(with_numba(text, columns), compute(text, columns, 20), text)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(text=NEARLY, seed=st.integers(0, 99))
-def test_numba_agrees_on_logarithms_and_powers(text: str, seed: int) -> None:
+def test_numba_agrees_on_logarithms_and_powers(text, seed):
     columns = inputs(20, seed)
     close(with_numba(text, columns), compute(text, columns, 20), text)
 
@@ -133,13 +127,7 @@ def test_numba_agrees_on_logarithms_and_powers(text: str, seed: int) -> None:
     other=st.lists(NEARLY, min_size=10, max_size=20),
     seed=st.integers(0, 99),
 )
-def test_c_agrees(
-    tmp_path_factory: pytest.TempPathFactory,
-    flags: str,
-    exact: list[str],
-    other: list[str],
-    seed: int,
-) -> None:
+def test_c_agrees(tmp_path_factory, flags, exact, other, seed):
     columns, folder = inputs(20, seed), tmp_path_factory.mktemp("c")
     results = with_c(exact + other, columns, folder, flags)
     for text, got in zip(exact, results, strict=False):
@@ -148,7 +136,7 @@ def test_c_agrees(
         close(got, compute(text, columns, 20), text)
 
 
-def close(got: Any, truth: Any, text: str) -> None:
+def close(got, truth, text):
     np.testing.assert_allclose(got, truth, rtol=1e-9, atol=1e-300, err_msg=text)
 
 
@@ -172,9 +160,9 @@ def close(got: Any, truth: Any, text: str) -> None:
         "exp(-step / 10) + log(degree + 1) + abs(label) + pow(2, 3) + 2 ** 0.5 + floor(2.7)",
     ],
 )
-def test_python_itself_agrees(text: str) -> None:
+def test_python_itself_agrees(text):
     columns = inputs(50, 1)
-    functions: dict[str, Any] = {"min": min, "max": max, "abs": abs, "pow": pow}
+    functions = {"min": min, "max": max, "abs": abs, "pow": pow}
     functions |= {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "floor": math.floor}
     assert functions.keys() == FUNCTIONS.keys()
     lists = [column.tolist() for column in columns.values()]
@@ -206,7 +194,7 @@ def test_python_itself_agrees(text: str) -> None:
         ("2if is_return else 2", 2),
     ],
 )
-def test_nothing_fails_and_every_weight_is_finite(text: str, value: float, tmp_path: Path) -> None:
+def test_nothing_fails_and_every_weight_is_finite(text, value, tmp_path):
     columns = inputs(3, 1)
     assert compute(text, columns, 3).tolist() == [value] * 3
     assert with_numba(text, columns).tolist() == [value] * 3
@@ -228,13 +216,13 @@ LONG = ["", "9" * 400, "-" * 1500 + "1", "(" * 900 + "1" + ")" * 900, "-" * 150 
 
 
 @pytest.mark.parametrize("text", [*REFUSED.strip().replace("\n", "|").split("|"), *LONG])
-def test_nothing_but_arithmetic_gets_in(text: str) -> None:
+def test_nothing_but_arithmetic_gets_in(text):
     with pytest.raises(UsageError):
         Expression.parse(text)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.sampled_from([*"weight step()+-*/<>=!.,:'\"[]{}0123_\n\\"]), max_size=40))
-def test_any_text_is_an_expression_or_a_usage_error(text: str) -> None:
+def test_any_text_is_an_expression_or_a_usage_error(text):
     with suppress(UsageError):
         Expression.parse(text)

@@ -1,7 +1,5 @@
 """Rows of ghosts, packed and added in Numba, as in plain NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from penstock.kernels.naive import ghost_rows as naive
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("count", "width"), [(0, 3), (1, 1), (50, 7), (300, 33), (300, 64)])
-def test_rows_are_taken_and_added(dtype: type, count: int, width: int) -> None:
+def test_rows_are_taken_and_added(dtype, count, width):
     rng = np.random.default_rng(count + width)
     x = rng.normal(size=(300, width)).astype(dtype)
     rows = rng.permutation(300)[:count].astype(np.int64)

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -10,7 +6,7 @@ from penstock.kernels.cpu import halo as cpu
 from penstock.kernels.naive import halo as naive
 
 
-def graph(nodes: int, edges: int) -> CSR:
+def graph(nodes, edges):
     """Rows short and long, with parallel edges."""
     random = np.random.default_rng(nodes)
     ends = random.integers(0, nodes, (edges, 2))
@@ -20,7 +16,7 @@ def graph(nodes: int, edges: int) -> CSR:
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 @pytest.mark.parametrize(("nodes", "edges"), [(1, 0), (3, 40), (300, 1500)])
-def test_rows_go_back_to_the_order_of_the_graph(ids: Any, nodes: int, edges: int) -> None:
+def test_rows_go_back_to_the_order_of_the_graph(ids, nodes, edges):
     csr = graph(nodes, edges)
     global_ids = np.random.default_rng(0).permutation(nodes).astype(ids)
     local = np.argsort(global_ids).astype(np.int32)[csr.indices]

@@ -25,7 +25,7 @@ def compare(backend, name, arrays, rows=PART, **tolerance):
 
 
 @WIDTHS
-def test_rows_are_normalised_as_naively(backend, width):
+def test_rows_are_normalised_as_by_the_twin(backend, width):
     z, scale, shift = normal((ROWS, width), "float32"), *normal((2, width), "float32", 1)
     if width == 1:
         z[:] = 1  # a deviation of 0, instead of one of rounding errors
@@ -42,7 +42,7 @@ def test_rows_are_normalised_as_naively(backend, width):
 
 
 @WIDTHS
-def test_columns_are_normalised_as_naively(backend, width):
+def test_columns_are_normalised_as_by_the_twin(backend, width):
     z, (scale, shift) = normal((ROWS, width), "float32"), normal((2, width), "float32", 1)
     grad = normal((ROWS, width), "float32", 2)
     compare(backend, "column_sums", [z, np.ones(width)])
@@ -73,59 +73,3 @@ def test_pieces_of_rows_join(backend):
     for first in range(0, ROWS, 10):
         backend.module("norm").batch_moments(given, there, first, min(first + 10, ROWS))
     np.testing.assert_allclose(backend.get(there), whole, rtol=1e-12)
-
-
-# -- the truth of the naive twin --------------------------------------------------------------
-
-
-def layer(z, scale, shift):
-    out, moments = np.empty_like(z), np.empty((len(z), 2))
-    naive.layer_norm(z, scale, shift, out, moments, 0, len(z))
-    return out, moments
-
-
-def batch(z, scale, shift):
-    sums = np.zeros((2, z.shape[1]))
-    naive.batch_moments(z, sums, 0, len(z))
-    mean, squares = sums / len(z)
-    inverse = 1 / np.sqrt(squares - mean**2 + gnn_rules.EPSILON)
-    out = np.empty_like(z)
-    naive.batch_norm(z, mean, inverse, scale, shift, out, 0, len(z))
-    return out, (mean, inverse)
-
-
-def layer_back(grad, z, scale, moments):
-    sums = np.zeros((2, z.shape[1]))
-    naive.layer_norm_back(grad, z, scale, moments, sums, 0, len(z))
-    return sums
-
-
-def batch_back(grad, z, scale, moments):
-    sums = np.zeros((2, z.shape[1]))
-    naive.batch_norm_sums(grad, z, *moments, sums, 0, len(z))
-    naive.batch_norm_back(grad, z, *moments, scale, sums / len(z), 0, len(z))
-    return sums
-
-
-@pytest.mark.parametrize(
-    ("forward", "back"), [(layer, layer_back), (batch, batch_back)], ids=["layer", "batch"]
-)
-def test_naive_gradients_are_those_of_finite_differences(forward, back):
-    z, grad = normal((6, 5)), normal((6, 5), seed=2)
-    scale, shift = normal((2, 5), seed=1)
-
-    def slope(*arrays):
-        """Return the derivative of the loss where one of the arrays is moved."""
-        up = [each + 1e-6 * move for each, move in zip((z, scale, shift), arrays, strict=True)]
-        down = [each - 1e-6 * move for each, move in zip((z, scale, shift), arrays, strict=True)]
-        return ((forward(*up)[0] - forward(*down)[0]) * grad).sum() / 2e-6
-
-    found = grad.copy()
-    shifts, scales = back(found, z, scale, forward(z, scale, shift)[1])
-    for at in np.ndindex(6, 5):
-        move = np.zeros((6, 5))
-        move[at] = 1
-        assert slope(move, 0, 0) == pytest.approx(found[at], abs=1e-7)
-    for f, move in enumerate(np.eye(5)):
-        assert slope(0, move, 0) == pytest.approx(scales[f], abs=1e-7)
-        assert slope(0, 0, move) == pytest.approx(shifts[f], abs=1e-7)

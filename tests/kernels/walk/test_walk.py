@@ -1,10 +1,7 @@
-"""Walks and their tables against the truth: step by step where they must agree, else by chances."""
-
-from __future__ import annotations
+"""Walks and their tables against the truth: step by step if they must agree, else by chances."""
 
 from collections import Counter, defaultdict
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from penstock.kernels import walkers as records
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import Owned, Sampler, Walkers, WalkGraph, WalkRules
 
 HUB = 1500
 ENOUGH = 8  # expected in a bin
@@ -23,9 +21,7 @@ SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 EXPRESSION = "weight * (3 if is_neighbor else 1) * (0.5 if is_return else 1) + step + label"
 
 
-def rows_of(
-    sources: Any, targets: Any, nodes: int, ids: Any = np.int32, **columns: Any
-) -> WalkGraph:
+def rows_of(sources, targets, nodes, ids=np.int32, **columns):
     """Return rows whose neighbours ascend; equal edges keep their order."""
     order = np.lexsort((targets, sources))
     indptr = np.append(0, np.cumsum(np.bincount(sources, minlength=nodes))).astype(np.int64)
@@ -33,15 +29,7 @@ def rows_of(
     return WalkGraph(indptr, targets[order].astype(ids), **columns)
 
 
-def some_rows(
-    seed: int = 1,
-    *,
-    nodes: int = 40,
-    edges: int = 300,
-    directed: bool = True,
-    weighted: bool = True,
-    ids: Any = np.int32,
-) -> WalkGraph:
+def some_rows(seed=1, *, nodes=40, edges=300, directed=True, weighted=True, ids=np.int32):
     """A small graph with all columns, edges without weight, parallel ones, and dead ends."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, nodes, (2, edges)) * rng.integers(0, 2, (2, edges))  # many at node 0
@@ -65,7 +53,7 @@ def some_rows(
     return replace(rows_of(sources, targets, nodes, ids, **columns), degrees=degrees, labels=labels)
 
 
-def hub_rows(*, directed: bool = True, skewed: bool = False) -> WalkGraph:
+def hub_rows(*, directed=True, skewed=False):
     """Node 0 has HUB neighbours; they have few."""
     rng = np.random.default_rng(5)
     leaves = np.arange(1, HUB + 1)
@@ -83,11 +71,11 @@ def hub_rows(*, directed: bool = True, skewed: bool = False) -> WalkGraph:
     return rows_of(sources, targets, HUB + 1, weights=weights.astype(np.float32))
 
 
-def without(rows: WalkGraph, *names: str) -> WalkGraph:
+def without(rows, *names):
     return replace(rows, **dict.fromkeys(names))
 
 
-def moved(rows: WalkGraph, move: Any) -> WalkGraph:
+def moved(rows, move):
     """Return rows with their arrays put on a backend, or got from it."""
     columns = {}
     for field in fields(WalkGraph):
@@ -99,19 +87,17 @@ def moved(rows: WalkGraph, move: Any) -> WalkGraph:
     return replace(rows, **columns)
 
 
-def prepared(
-    kernel: Any, rows: WalkGraph, rules: WalkRules, put: Any = lambda array: array
-) -> WalkGraph:
+def prepared(kernel, rows, rules, put=lambda array: array):
     """Return rows as a job lays them out for these rules."""
     if rules.sampler != Sampler.RESERVOIR:
         if rules.schema:
             rows = kernel.rows_by_relation(rows, put(np.arange(3, dtype=np.int32)))
         if rows.times is not None:
             rows = kernel.rows_by_time(rows)
-    return kernel.tables(rows, rules)  # type: ignore[no-any-return]
+    return kernel.tables(rows, rules)
 
 
-def walked(backend: Any, rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any) -> Any:
+def walked(backend, rows, rules, walks, starts):
     kernel = backend.module("walk")
     ready = prepared(kernel, moved(rows, backend.put), rules, backend.put)
     starts = np.asarray(starts, rows.indices.dtype)
@@ -120,8 +106,9 @@ def walked(backend: Any, rows: WalkGraph, rules: WalkRules, walks: Any, starts: 
 
 # -- walk by walk ----------------------------------------------------------------------------------
 
+COLUMNS = ("indices", "weights", "relations", "times")
 FIRST = ("relations", "times")  # what a plain walk does without
-CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
+CASES = {
     "uniform": (without(some_rows(weighted=False), *FIRST), {}),
     "weighted": (without(some_rows(), *FIRST), {"sampler": R}),
     "ppr": (without(some_rows(weighted=False), *FIRST), {"stop": 0.2}),
@@ -152,7 +139,7 @@ CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("ids", [np.int32, pytest.param(np.int64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
-def test_walks_are_those_of_the_truth(backend: Any, case: str, ids: Any) -> None:
+def test_walks_are_those_of_the_truth(backend, case, ids):
     rows, more = CASES[case]
     rows = replace(rows, indices=rows.indices.astype(ids))
     rules = WalkRules(length=7, seed=(1 << 63) + 5, **more)
@@ -179,15 +166,8 @@ def test_walks_are_those_of_the_truth(backend: Any, case: str, ids: Any) -> None
     length=st.integers(1, 6),
 )
 def test_any_walk_is_that_of_the_truth(
-    backend: Any,
-    edges: list[tuple[int, int, float]],
-    weighted: bool,
-    second_order: bool,
-    factors: tuple[float, float],
-    restart: float,
-    seed: int,
-    length: int,
-) -> None:
+    backend, edges, weighted, second_order, factors, restart, seed, length
+):
     table = np.array(edges, float).reshape(-1, 3)
     sources, targets = table[:, :2].T.astype(np.int64)
     columns = {"weights": table[:, 2].astype(np.float32)} if weighted else {}
@@ -207,7 +187,7 @@ def test_any_walk_is_that_of_the_truth(
 
 
 @pytest.mark.parametrize("sampler", Sampler)
-def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
+def test_batches_make_no_difference(backend, sampler):
     rows = without(some_rows(directed=False), *FIRST)
     rules = WalkRules(12, 3, sampler, restart=0.1, symmetric=True, **SECOND)
     walks = np.random.default_rng(2).permutation(500).astype(np.int64) + (1 << 39)
@@ -226,7 +206,7 @@ def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
 # -- chances ---------------------------------------------------------------------------------------
 
 
-def steps_in(paths: Any, nodes: int) -> tuple[Any, Any]:
+def steps_in(paths, nodes):
     """Return the (step, previous, node, target) that occur, target -1 where walks end; how often.
 
     It takes Python too long to count one by one.
@@ -244,10 +224,10 @@ def steps_in(paths: Any, nodes: int) -> tuple[Any, Any]:
     return np.stack([keys, *fields], axis=1).tolist(), counts.tolist()
 
 
-def check_chances(rows: WalkGraph, rules: WalkRules, paths: Any) -> None:
+def check_chances(rows, rules, paths):
     """Compare each step of the walks with its exact chances, given where the walk has been."""
     ready = prepared(naive, rows, rules)
-    when: dict[tuple[int, int], int] = {}
+    when = {}
     if rows.times is not None:
         sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
         when = dict(
@@ -258,7 +238,7 @@ def check_chances(rows: WalkGraph, rules: WalkRules, paths: Any) -> None:
             )
         )
         assert len(when) == len(sources), "the time of a step must be known from its ends"
-    taken: dict[Any, Counter[int]] = defaultdict(Counter)
+    taken = defaultdict(Counter)
     steps, counts_of = steps_in(paths, len(rows.indptr) - 1)
     for (step, previous, node, target), count in zip(steps, counts_of, strict=True):
         now = when.get((previous, node), NEVER)
@@ -273,7 +253,7 @@ def check_chances(rows: WalkGraph, rules: WalkRules, paths: Any) -> None:
         if not len(edges):
             assert set(counts) == {-1}, "there is nowhere to go"
             continue
-        expected: Counter[int] = Counter()
+        expected = Counter()
         for target, chance in zip(ready.indices[edges].tolist(), chances.tolist(), strict=True):
             expected[target] += chance * counts.total()  # parallel edges lead to one target
         assert set(counts) <= set(expected), "a step that no edge allows"
@@ -293,14 +273,14 @@ def check_chances(rows: WalkGraph, rules: WalkRules, paths: Any) -> None:
     assert stats.chi2.sf(statistic, freedom) > 1e-6
 
 
-def weighed(rows: WalkGraph) -> Any:
+def weighed(rows):
     """Return the ends of edges that have weight."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     some = np.ones(len(sources), bool) if rows.weights is None else rows.weights > 0
     return zip(sources[some].tolist(), rows.indices[some].tolist(), strict=True)
 
 
-def once(rows: WalkGraph) -> WalkGraph:
+def once(rows):
     """Return rows without parallel edges."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     _, first = np.unique(sources * len(rows.indptr) + rows.indices, return_index=True)
@@ -314,7 +294,7 @@ def once(rows: WalkGraph) -> WalkGraph:
     return replace(found, degrees=rows.degrees, labels=rows.labels)
 
 
-def backwards(rows: WalkGraph) -> WalkGraph:
+def backwards(rows):
     """Return rows whose neighbours descend, with the old ones next to them."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     order = np.lexsort((-rows.indices, sources))
@@ -322,7 +302,7 @@ def backwards(rows: WalkGraph) -> WalkGraph:
     return replace(rows, neighbours=rows.adjacency, **columns)
 
 
-APPS: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
+APPS = {
     "deepwalk": CASES["weighted"],
     "deepwalk from a hub": (hub_rows(), {}),
     "node2vec": (without(some_rows(), *FIRST), SECOND),
@@ -367,17 +347,17 @@ WAYS = [
         for way in WAYS
     ],
 )
-def test_chances(backend: Any, app: str, sampler: Sampler) -> None:
+def test_chances(backend, app, sampler):
     rows, more = APPS[app]
     hub = len(rows.indptr) > HUB
-    count = 300_000
+    count = 150_000
     rules = WalkRules(3 if hub else 4, 11, **{**more, "sampler": sampler})
     walks = np.arange(count, dtype=np.int64)
     starts = walks % (2 if hub else 7)
     check_chances(rows, rules, walked(backend, rows, rules, walks, starts))
 
 
-def test_chances_of_all_alike(backend: Any) -> None:
+def test_chances_of_all_alike(backend):
     walks = np.arange(100_000, dtype=np.int64)
     for case in ("uniform", "second order"):
         rows, more = CASES[case]
@@ -386,13 +366,11 @@ def test_chances_of_all_alike(backend: Any) -> None:
             check_chances(rows, rules, walked(backend, rows, rules, walks, walks % 7))
 
 
-def paths_in_time(
-    edges: list[tuple[int, int, int, float]], start: int, length: int, rules: WalkRules
-) -> dict[tuple[int, ...], float]:
+def paths_in_time(edges, start, length, rules):
     """Return every walk in time over (source, target, time, weight) and its chance, by hand."""
     near = {(u, v) for u, v, _, _ in edges}
 
-    def go(path: tuple[int, ...], now: float, chance: float) -> None:
+    def go(path, now, chance):
         nexts = [edge for edge in edges if edge[0] == path[-1] and edge[2] >= now]
         if len(path) == length or not nexts:
             key = (*path, *[-1] * (length - len(path)))
@@ -401,15 +379,18 @@ def paths_in_time(
         factors = [1.0] * len(nexts)
         if len(path) > 1 and rules.second_order:
             factors = [
-                rules.return_factor if v == path[-2]
-                else 1.0 if (path[-2], v) in near else rules.far_factor
+                rules.return_factor
+                if v == path[-2]
+                else 1.0
+                if (path[-2], v) in near
+                else rules.far_factor
                 for _, v, _, _ in nexts
-            ]  # fmt: skip
+            ]
         shares = [edge[3] * factor for edge, factor in zip(nexts, factors, strict=True)]
         for (_, target, when, _), share in zip(nexts, shares, strict=True):
             go((*path, target), when, chance * share / sum(shares))
 
-    found: dict[tuple[int, ...], float] = {}
+    found = {}
     go((start,), -np.inf, 1.0)
     return found
 
@@ -417,14 +398,24 @@ def paths_in_time(
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("sampler", [D, R, ITS, RESERVOIR])
-def test_neighbours_repeated_at_other_times(
-    backend: Any, sampler: Sampler, symmetric: bool, second: bool
-) -> None:
+def test_neighbours_repeated_at_other_times(backend, sampler, symmetric, second):
     """One neighbour at several times is several edges, each with its own weight and future."""
     contacts = [
-        (0, 1, 1), (0, 1, 9), (0, 1, 4), (1, 2, 5), (1, 2, 2), (1, 2, 2), (2, 3, 6), (2, 0, 3),
-        (2, 0, 8), (1, 3, 7), (3, 0, 6), (3, 4, 9), (3, 4, 6), (2, 4, 9),
-    ]  # fmt: skip
+        (0, 1, 1),
+        (0, 1, 9),
+        (0, 1, 4),
+        (1, 2, 5),
+        (1, 2, 2),
+        (1, 2, 2),
+        (2, 3, 6),
+        (2, 0, 3),
+        (2, 0, 8),
+        (1, 3, 7),
+        (3, 0, 6),
+        (3, 4, 9),
+        (3, 4, 6),
+        (2, 4, 9),
+    ]
     weights = [1.0 if sampler == D else 1.0 + number % 3 for number in range(len(contacts))]
     edges = [(u, v, when, w) for (u, v, when), w in zip(contacts, weights, strict=True)]
     if symmetric:
@@ -452,7 +443,7 @@ def test_neighbours_repeated_at_other_times(
         np.testing.assert_array_equal(paths[:300], same)
 
 
-def test_lengths_are_geometric(backend: Any) -> None:
+def test_lengths_are_geometric(backend):
     ring = rows_of(np.arange(9), (np.arange(9) + 1) % 9, 9)
     walks = np.arange(50_000, dtype=np.int64)
     paths = walked(backend, ring, WalkRules(12, 1, stop=0.2), walks, walks % 9)
@@ -464,7 +455,7 @@ def test_lengths_are_geometric(backend: Any) -> None:
     ).all()
 
 
-def test_a_row_of_zeros_ends_the_walk(backend: Any) -> None:
+def test_a_row_of_zeros_ends_the_walk(backend):
     rows = rows_of(np.array([0, 1, 1]), np.array([1, 0, 2]), 3, weights=np.float32([1, 0, 0]))
     for sampler in Sampler:
         for more in ({}, SECOND):
@@ -474,11 +465,105 @@ def test_a_row_of_zeros_ends_the_walk(backend: Any) -> None:
             assert paths.tolist() == [[0, 1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]
 
 
+# -- in parts --------------------------------------------------------------------------------------
+
+IN_PARTS = {
+    **{name: case for name, case in CASES.items() if name != "skewed"},
+    "its": (without(some_rows(), *FIRST), {"sampler": ITS, "restart": 0.2}),
+    "alias": (without(some_rows(), *FIRST), {"sampler": ALIAS, **SECOND}),
+    "second order, its": (
+        without(some_rows(directed=False), *FIRST),
+        {"sampler": ITS, "symmetric": True, **SECOND},
+    ),
+    "times, second order": (
+        without(some_rows(weighted=False), "relations"),
+        {"timed": True} | SECOND,
+    ),
+    "all": (
+        some_rows(),
+        {"sampler": R, "timed": True, "restart": 0.1, "schema": (0, 1), "cyclic": True, **SECOND},
+    ),
+    "reservoir": (
+        some_rows(),
+        {"sampler": RESERVOIR, "stop": 0.02, "timed": True, "schema": (0, 1), "cyclic": True},
+    ),
+    "expression": (without(some_rows(), *FIRST), {"sampler": RESERVOIR, "expression": EXPRESSION}),
+}
+
+
+def part_of(rows, nodes):
+    """Return the rows of some nodes; what is known of all nodes stays whole."""
+    edges = [np.arange(rows.indptr[node], rows.indptr[node + 1]) for node in nodes]
+    picked = np.concatenate([np.empty(0, np.int64), *edges])
+    names = [name for name in COLUMNS if getattr(rows, name) is not None]
+    columns = {name: getattr(rows, name)[picked] for name in names}
+    return replace(rows, indptr=np.cumsum([0, *map(len, edges)], dtype=np.int64), **columns)
+
+
+def walked_in_parts(backend, rows, rules, starts, assignment):
+    """Return the paths of walkers that migrate between parts, and how many did."""
+    module, parts, ids = backend.module("walk"), [], rows.indices.dtype
+    owners = [np.flatnonzero(assignment == rank) for rank in range(assignment.max() + 1)]
+    local = np.zeros(len(assignment), ids)
+    for nodes in owners:
+        local[nodes] = np.arange(len(nodes))
+    for rank, nodes in enumerate(owners):
+        owned = Owned(rank, backend.put(assignment), backend.put(local))
+        here = prepared(module, moved(part_of(rows, nodes), backend.put), rules, backend.put)
+        paths, mine = np.full((len(starts), rules.length), -1, ids), assignment[starts] == rank
+        mine = np.flatnonzero(mine)
+        paths[mine, 0] = starts[mine]
+        given = (backend.put(each) for each in (mine, mine, starts[mine]))
+        parts.append((here, owned, backend.put(paths), records.start_walkers(*given, ids, rank)))
+    migrated = 0
+    while True:
+        boxes = [[] for _ in parts]
+        for here, owned, paths, walkers in parts:
+            module.advance(here, rules, owned, walkers, paths)
+            for rank, box in enumerate(boxes):
+                columns = {
+                    name: getattr(walkers, name)[walkers.to == rank] for name in records.NAMES
+                }
+                going = Walkers(**columns)
+                assert rank != owned.rank or not len(going.walk)
+                migrated += len(going.walk)
+                box.append(records.pack(going))
+        if not any(len(one) for box in boxes for one in box):
+            break
+        parts = [
+            (here, owned, paths, records.join([records.unpack(one, ids) for one in box]))
+            for (here, owned, paths, _), box in zip(parts, boxes, strict=True)
+        ]
+    known = np.stack([backend.get(paths) for _, _, paths, _ in parts])
+    assert ((known >= 0).sum(axis=0) <= 1).all()  # each cell is known to one part
+    return known.max(axis=0), migrated
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize(
+    "case",
+    # An expression is compiled.
+    [pytest.param(one, marks=pytest.mark.slow) if one == "expression" else one for one in IN_PARTS],
+)
+def test_parts_walk_as_the_whole_graph_does(backend, case, k):
+    rows, more = IN_PARTS[case]
+    rules = WalkRules(15, 7, **more)
+    if backend.name == "cuda" and rules.sampler == RESERVOIR:
+        pytest.skip("no reservoir in parts on a GPU")
+    starts = (np.arange(60) * 7 % 40).astype(rows.indices.dtype)
+    assignment = np.random.default_rng(k).integers(0, k, 40).astype(np.int32)
+    paths, migrated = walked_in_parts(backend, rows, rules, starts, assignment)
+    expected = walked(backend, rows, rules, np.arange(60), starts)
+    np.testing.assert_array_equal(paths, expected)
+    assert paths.dtype == expected.dtype
+    assert (migrated > 0) == (k > 1)
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["small", "hub", "none"])
-def test_tables_are_those_of_the_truth(backend: Any, same: Any, name: str) -> None:
+def test_tables_are_those_of_the_truth(backend, same, name):
     rows = {"small": some_rows(), "hub": hub_rows(), "none": some_rows(edges=0)}[name]
     kernel = backend.module("walk")
     indptr, weights = backend.put(rows.indptr), backend.put(rows.weights)
@@ -504,7 +589,7 @@ def test_tables_are_those_of_the_truth(backend: Any, same: Any, name: str) -> No
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
-def test_bad_weights_are_found(backend: Any, bad: float) -> None:
+def test_bad_weights_are_found(backend, bad):
     rows = hub_rows()
     weights = rows.weights.copy()
     weights[[77, 2000]] = bad
@@ -518,9 +603,7 @@ def test_bad_weights_are_found(backend: Any, bad: float) -> None:
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 @pytest.mark.parametrize("wanted", [[0, 1, 2, 3], [2], [3, 0], [9, 1]])
 @pytest.mark.parametrize("name", ["small", "none", "one row"])
-def test_rows_in_another_order(
-    backend: Any, same: Any, name: str, wanted: list[int], ids: Any
-) -> None:
+def test_rows_in_another_order(backend, same, name, wanted, ids):
     rows = {
         "small": some_rows(ids=ids),
         "none": some_rows(edges=0, ids=ids),

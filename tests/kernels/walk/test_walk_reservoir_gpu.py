@@ -1,9 +1,6 @@
 """The reservoir samplers of the GPU: by eight lanes, a warp, a block; ours and the paper's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +13,12 @@ from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 pytestmark = pytest.mark.gpu
 
 SECOND = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
-DEGREES = (3, 20, 100, 700, 6000)  # for eight lanes, a warp, and a block where long_from says so
+DEGREES = (3, 20, 100, 700, 6000)  # for eight lanes, a warp, and a block from long_from on
 NODES = 7000
 
 
 @pytest.fixture(scope="module")
-def rows() -> WalkGraph:
+def rows():
     """Nodes 0 to 4 have DEGREES, to random others, some of weight 0; all have an edge to each."""
     random = np.random.default_rng(3)
     sources = np.concatenate([np.full(degree, node) for node, degree in enumerate(DEGREES)])
@@ -37,7 +34,7 @@ def rows() -> WalkGraph:
     return WalkGraph(csr.indptr, csr.indices, weights=csr.weights, relations=csr.relations)
 
 
-def on_gpu(rows: WalkGraph, *, relations: bool) -> WalkGraph:
+def on_gpu(rows, *, relations):
     import cupy
 
     return WalkGraph(
@@ -48,7 +45,7 @@ def on_gpu(rows: WalkGraph, *, relations: bool) -> WalkGraph:
     )
 
 
-def close(found: Any, edges: Any, chances: Any, rows: WalkGraph) -> bool:
+def close(found, edges, chances, rows):
     """Whether next nodes have the chances of the edges to them; the rarest are taken together."""
     expected = np.zeros(NODES)
     np.add.at(expected, rows.indices[edges], chances * len(found))
@@ -67,12 +64,11 @@ def close(found: Any, edges: Any, chances: Any, rows: WalkGraph) -> bool:
 @pytest.mark.parametrize("method", ["lanes", "dprs", "zprs"])
 @pytest.mark.parametrize("long_from", [64, 600, 4096])
 @pytest.mark.parametrize("app", ["deepwalk", "metapath", "node2vec"])
-def test_chances_of_every_team(rows: WalkGraph, method: str, long_from: int, app: str) -> None:
+def test_chances_of_every_team(rows, method, long_from, app):
     import cupy
 
     from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 
-    more: dict[str, Any]
     more = {"deepwalk": {}, "metapath": {"schema": (1, 2)}, "node2vec": SECOND}[app]
     rules = WalkRules(3, seed=5, sampler=Sampler.RESERVOIR, **more)
     count = 200_000
@@ -100,7 +96,7 @@ def test_chances_of_every_team(rows: WalkGraph, method: str, long_from: int, app
             assert close(found, edges, chances, rows), f"second step by {middle}"
 
 
-def test_the_share_of_work_does_not_matter(rows: WalkGraph) -> None:
+def test_the_share_of_work_does_not_matter(rows):
     import cupy
 
     from penstock.kernels.cuda.walk.reservoir import walk_reservoir

@@ -1,14 +1,9 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from penstock.arrays import Array
 from penstock.kernels.cpu import word2vec as cpu
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import (
@@ -21,12 +16,12 @@ from penstock.kernels.word2vec_rules import (
 )
 
 
-def noise_of(counts: Array, sample: float | None = None) -> Noise:
+def noise_of(counts, sample=None):
     keep = None if sample is None else naive.keep_thresholds(counts, sample)
     return Noise(*naive.noise_table(counts), keep)
 
 
-def sentences_of(lists: Any, lr: float = 0.05, **more: Any) -> Sentences:
+def sentences_of(lists, lr=0.05, **more):
     """Return a block in which every sentence has another learning rate."""
     tokens = np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32)
     offsets = np.r_[0, np.cumsum([len(each) for each in lists])].astype(np.int64)
@@ -34,13 +29,13 @@ def sentences_of(lists: Any, lr: float = 0.05, **more: Any) -> Sentences:
     return Sentences(tokens, offsets, lrs, **more)
 
 
-def vectors_of(words: int, dimension: int, seed: int = 0) -> tuple[Array, Array]:
+def vectors_of(words, dimension, seed=0):
     rng = np.random.default_rng(seed)
     both = rng.normal(0, 0.3, (2, words, dimension)).astype(np.float32)
     return both[0].copy(), both[1].copy()
 
 
-def random_lists(rng: Any, words: int, lengths: list[int]) -> list[Array]:
+def random_lists(rng, words, lengths):
     return [rng.integers(-1, words, length) for length in lengths]
 
 
@@ -49,7 +44,7 @@ def random_lists(rng: Any, words: int, lengths: list[int]) -> list[Array]:
 some_counts = st.lists(st.integers(0, 10**6), min_size=1, max_size=60).filter(any)
 
 
-def test_words_are_counted_and_what_is_none_is_not() -> None:
+def test_words_are_counted_and_gaps_are_not():
     tokens = np.random.default_rng(3).integers(-1, 9, (40, 7)).astype(np.int32)
     for module in (naive, cpu):
         counts = np.arange(11)
@@ -59,7 +54,7 @@ def test_words_are_counted_and_what_is_none_is_not() -> None:
 
 
 @given(some_counts)
-def test_noise_draws_words_as_their_counts_say(counts: list[int]) -> None:
+def test_noise_draws_words_as_their_counts_say(counts):
     given_counts = np.array(counts, np.int64)
     chance, alias = cpu.noise_table(given_counts)
     for ours, truth in zip((chance, alias), naive.noise_table(given_counts), strict=True):
@@ -74,7 +69,7 @@ def test_noise_draws_words_as_their_counts_say(counts: list[int]) -> None:
 
 
 @given(some_counts, st.floats(1e-6, 1))
-def test_thresholds_are_the_chances_to_be_kept(counts: list[int], sample: float) -> None:
+def test_thresholds_are_the_chances_to_be_kept(counts, sample):
     given_counts = np.array(counts, np.int64)
     keep = cpu.keep_thresholds(given_counts, sample)
     np.testing.assert_array_equal(keep, naive.keep_thresholds(given_counts, sample))
@@ -85,7 +80,7 @@ def test_thresholds_are_the_chances_to_be_kept(counts: list[int], sample: float)
 
 
 @pytest.mark.parametrize("dimension", [1, 4, 7, 128])
-def test_start_is_uniform_and_any_rows_can_be_asked_for(dimension: int) -> None:
+def test_start_is_uniform_and_any_rows_can_be_asked_for(dimension):
     words = np.arange(2000)
     rows = cpu.start_rows(5, words, dimension)
     np.testing.assert_array_equal(rows, naive.start_rows(5, words, dimension))
@@ -98,7 +93,7 @@ def test_start_is_uniform_and_any_rows_can_be_asked_for(dimension: int) -> None:
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def test_words_are_kept_as_often_as_thresholds_say() -> None:
+def test_words_are_kept_as_often_as_thresholds_say():
     counts = np.array([6000, 3000, 900, 100])
     noise = noise_of(counts, 0.05)
     words = np.repeat(np.arange(4), 5000)
@@ -113,7 +108,7 @@ def test_words_are_kept_as_often_as_thresholds_say() -> None:
 
 
 @pytest.mark.parametrize("negatives", [1, 4, 5])
-def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
+def test_negatives_come_as_often_as_their_counts_say(negatives):
     counts = np.array([1000, 500, 100, 10, 300, 0])
     noise, rules = noise_of(counts), Word2vecRules(negatives=negatives, seed=3)
     drawn = np.concatenate([naive.negatives(noise, rules, 77, t) for t in range(4000)])
@@ -124,7 +119,7 @@ def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
 
 
 @pytest.mark.parametrize("pool", [2, 7, 300])
-def test_pools_are_of_words_as_counts_say_and_of_so_many_sentences(pool: int) -> None:
+def test_pools_are_of_words_as_counts_say_and_of_so_many_sentences(pool):
     counts = np.array([1000, 500, 100, 10, 300, 0])
     noise, rules = (
         noise_of(counts),
@@ -151,13 +146,13 @@ def test_pools_are_of_words_as_counts_say_and_of_so_many_sentences(pool: int) ->
 # -- the step --------------------------------------------------------------------------------------
 
 
-def loss_of(x: Array, y: Array, context: list[int], targets: list[int]) -> float:
+def loss_of(x, y, context, targets):
     score = x[context] @ y[targets].T
     sign = np.r_[-1.0, np.ones(len(targets) - 1)]
     return float(np.log1p(np.exp(sign * score)).sum())
 
 
-def slopes(x: Array, y: Array, context: list[int], targets: list[int]) -> tuple[Array, Array]:
+def slopes(x, y, context, targets):
     """Return the derivatives of the loss by small differences."""
     found = np.zeros_like(x), np.zeros_like(y)
     for which, matrix in enumerate((x, y)):
@@ -171,7 +166,7 @@ def slopes(x: Array, y: Array, context: list[int], targets: list[int]) -> tuple[
     return found
 
 
-def test_a_step_goes_down_the_slope_of_the_loss() -> None:
+def test_a_step_goes_down_the_slope_of_the_loss():
     words = np.array([2, 0, 1, 0, 3])  # 0 stands twice in the context of 1
     noise, rules = (
         noise_of(np.array([5, 4, 3, 2])),
@@ -212,17 +207,8 @@ def test_a_step_goes_down_the_slope_of_the_loss() -> None:
 )
 @settings(max_examples=20, deadline=None)
 def test_cores_train_as_the_truth_does(
-    words: int,
-    dimension: int,
-    half_window: int,
-    negatives: int,
-    shared: int,
-    pool: int,
-    pool_sentences: int,
-    sample: float | None,
-    lengths: list[int],
-    seed: int,
-) -> None:
+    words, dimension, half_window, negatives, shared, pool, pool_sentences, sample, lengths, seed
+):
     rng = np.random.default_rng(seed)
     noise = noise_of(rng.integers(1, 1000, words), sample)
     rules = Word2vecRules(half_window, negatives, seed, shared, pool, pool_sentences)
@@ -239,7 +225,7 @@ def test_cores_train_as_the_truth_does(
         np.testing.assert_allclose(got, wanted, atol=2e-4 * max(1, abs(wanted).max()))
 
 
-def test_blocks_in_order_give_the_same_vectors_however_they_are_cut() -> None:
+def test_blocks_in_order_give_the_same_vectors_however_they_are_cut():
     rng = np.random.default_rng(1)
     noise, rules = noise_of(rng.integers(1, 50, 100), 0.1), Word2vecRules(seed=8)
     block = sentences_of(random_lists(rng, 100, [50] * 900), first=6)
@@ -260,14 +246,14 @@ def test_blocks_in_order_give_the_same_vectors_however_they_are_cut() -> None:
     assert (found.pairs, found.words, found.kept) == (total.pairs, total.words, total.kept)
 
 
-def planted(rng: Any) -> tuple[list[Array], Array]:
+def planted(rng):
     """Return sentences of words of one of four topics each, and their counts."""
     lists = [rng.integers(0, 25, 40) + 25 * rng.integers(4) for _ in range(2500)]
     return lists, np.bincount(np.concatenate(lists), minlength=100)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_words_of_a_topic_are_close(threads: int) -> None:
+def test_words_of_a_topic_are_close(threads):
     lists, counts = planted(np.random.default_rng(2))
     rules, noise = Word2vecRules(seed=4), noise_of(counts)
     vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
@@ -286,7 +272,7 @@ def test_words_of_a_topic_are_close(threads: int) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("which", [0, 1])
-def test_vectors_that_are_no_numbers_make_the_loss_none(bad: float, which: int) -> None:
+def test_vectors_that_are_not_finite_make_the_loss_so(bad, which):
     noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     block = sentences_of([[0, 1, 2, 3, 4] * 10])
     for train in (naive.train, cpu.train):
@@ -296,7 +282,7 @@ def test_vectors_that_are_no_numbers_make_the_loss_none(bad: float, which: int) 
 
 
 @pytest.mark.parametrize("lists", [[], [[]], [[3]], [[-1, -1, 2, -1]], [[-1] * 500]])
-def test_without_pairs_nothing_moves(lists: Any) -> None:
+def test_without_pairs_nothing_moves(lists):
     noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     vectors, before = vectors_of(5, 20), vectors_of(5, 20)
     words = sum(word >= 0 for each in lists for word in each)
@@ -310,7 +296,7 @@ def test_without_pairs_nothing_moves(lists: Any) -> None:
 
 
 @pytest.mark.parametrize(("rows", "dimension", "count"), [(1, 1, 2), (40_000, 3, 2), (7, 128, 5)])
-def test_shards_change_vectors_as_naive_ones_do(rows: int, dimension: int, count: int) -> None:
+def test_shards_change_vectors_as_naive_ones_do(rows, dimension, count):
     random = np.random.default_rng(4)
     base, *copies = random.normal(size=(1 + count, rows, dimension)).astype(np.float32)
     pairs = random.random(rows).astype(np.float32)

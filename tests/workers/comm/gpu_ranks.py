@@ -6,16 +6,12 @@ Each rank takes a GPU of its own, or all the same. A case that every rank passed
 first failure ends the world.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -28,17 +24,17 @@ from penstock.workers.resources.device import devices_here, local_rank, visible_
 
 MPI = load_mpi()
 DTYPES = "?bBhHiIlLqQefdFD"
-abandoned: list[Any] = []  # what failed gangs left, for ever
+abandoned = []  # what failed gangs left, for ever
 
 
-def choose_gpu(kind: str) -> None:
+def choose_gpu(kind):
     """Set CUDA_VISIBLE_DEVICES, before CUDA is touched."""
     here = local_rank(os.environ) if kind == "own" else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here or 0, devices_here(), visible)
 
 
-def gang(generation: str = "tests", wait_timeout: float = 60.0) -> Communicator:
+def gang(generation="tests", wait_timeout=60.0):
     """Begin a gang of all ranks."""
     comm, waiter = MPI.COMM_WORLD.Dup(), Waiter()
     comm.Set_errhandler(MPI.ERRORS_RETURN)
@@ -46,7 +42,7 @@ def gang(generation: str = "tests", wait_timeout: float = 60.0) -> Communicator:
     return Communicator(comm, waiter, wait_timeout=wait_timeout, device=device)
 
 
-def random_array(seed: tuple[int, ...], size: int, dtype: Any) -> np.ndarray:
+def random_array(seed, size, dtype):
     """Return the same random bytes for the same seed, on any rank."""
     dtype = np.dtype(dtype)
     random = np.random.default_rng(seed)
@@ -55,21 +51,21 @@ def random_array(seed: tuple[int, ...], size: int, dtype: Any) -> np.ndarray:
     return random.integers(0, 256, size * dtype.itemsize, dtype=np.uint8).view(dtype)
 
 
-def same_bytes(found: Any, expected: np.ndarray) -> bool:
+def same_bytes(found, expected):
     return found.get().tobytes() == expected.tobytes()
 
 
 # The cases, in the order in which they run
 
 
-def kind(c: Communicator) -> None:
+def kind(c):
     """The way that was chosen, and how long that took."""
     name = type(c._device).__name__
     expected = "NcclExchange" if sys.argv[1] == "own" and c.size > 1 else "StagedExchange"
     assert name == expected, f"{name} instead of {expected}"
 
 
-def messages(c: Communicator) -> None:
+def messages(c):
     """Several messages between all pairs, posted in another order on every rank."""
     import cupy
 
@@ -102,7 +98,7 @@ def messages(c: Communicator) -> None:
     assert not c._receives
 
 
-def reductions(c: Communicator) -> None:
+def reductions(c):
     """All types and operations, with numbers for which the order of additions cannot matter."""
     import cupy
 
@@ -132,30 +128,7 @@ def reductions(c: Communicator) -> None:
     assert (wrapped == np.array(30_000 * c.size).astype(np.int16)).all()
 
 
-def refusals(c: Communicator) -> None:
-    """What cannot travel is refused on every rank before anything does."""
-    import cupy
-
-    square = cupy.zeros((4, 4), np.float32)
-    for what, attempt in {
-        "bool": lambda: c.iallreduce(cupy.zeros(3, bool)),
-        "complex64": lambda: c.iallreduce(cupy.zeros(3, np.complex64)),
-        "contiguous": lambda: c.isend(square[:, 1], 0),
-        "cupy.ascontiguousarray": lambda: c.irecv(square.T, 0),
-        "itself another array": lambda: c.ialltoallv(
-            [cupy.zeros(3)] * c.size, [cupy.zeros(4)] * c.size
-        ),
-    }.items():
-        try:
-            attempt()
-        except UsageError as error:
-            said = str(error)
-        else:
-            said = "it was taken"
-        assert what in said, (what, said)
-
-
-def collectives(c: Communicator) -> None:
+def collectives(c):
     """Broadcasts from every root, and all-to-alls with empty parts."""
     import cupy
 
@@ -181,7 +154,7 @@ def collectives(c: Communicator) -> None:
     assert (counts.get() == np.arange(c.size) * 10 + c.rank).all()
 
 
-def together(c: Communicator) -> None:
+def together(c):
     """Messages of NumPy and CuPy arrays, a reduction among them, one wait for all."""
     import cupy
 
@@ -207,7 +180,7 @@ def together(c: Communicator) -> None:
         assert (total_host == expected).all()
 
 
-def streams(c: Communicator) -> None:
+def streams(c):
     """What was written just before travels, and what is written just after does not."""
     import cupy
 
@@ -230,7 +203,7 @@ def streams(c: Communicator) -> None:
             assert (add.get() == 50 + c.size + round_).all(), round_
 
 
-def followed(c: Communicator) -> None:
+def followed(c):
     """A stream waits for what travels, and the host does not: what is launched next finds it."""
     import cupy
 
@@ -264,7 +237,7 @@ def followed(c: Communicator) -> None:
     assert not c._receives
 
 
-def marked(c: Communicator) -> None:
+def marked(c):
     """What was launched before a mark is there when it is reached; the host is a round ahead."""
     import cupy
 
@@ -285,7 +258,7 @@ def marked(c: Communicator) -> None:
     c.reach(launched[-1][0])  # long there
 
 
-def overlapped(c: Communicator) -> None:
+def overlapped(c):
     """What NCCL moves is there before a sum ends that was launched before it could begin."""
     import cupy
 
@@ -328,7 +301,7 @@ def overlapped(c: Communicator) -> None:
     assert first < total / 4, (first, total)
 
 
-def large(c: Communicator) -> None:
+def large(c):
     """More than 2^31 elements, in a message and in a reduction."""
     import cupy
 
@@ -337,7 +310,7 @@ def large(c: Communicator) -> None:
         "int64 seed", "int8 out", "out = (i * 2654435761LL + seed * 40503LL) >> 11", "pattern"
     )
 
-    def of(rank: int) -> Any:
+    def of(rank):
         out = cupy.empty(size, np.int8)
         pattern(rank, out)
         return out
@@ -355,8 +328,8 @@ def large(c: Communicator) -> None:
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-def timeouts(c: Communicator) -> None:
-    """A wait that is not answered in time says so, and may go on afterwards."""
+def timeouts(c):
+    """A wait that is not answered in time fails, and may be repeated."""
     import cupy
 
     array, word = cupy.full(1000, c.rank), np.zeros(1)
@@ -376,7 +349,7 @@ def timeouts(c: Communicator) -> None:
     assert int(array[0]) == c.size * (c.size - 1) // 2
 
 
-def reuse(c: Communicator) -> None:
+def reuse(c):
     """Twenty gangs, one after the other: no growth of device memory, nor of open files."""
     # Free memory is that of the whole GPU, where other processes load kernels, too. What leaks does
     # so in every round.
@@ -391,7 +364,7 @@ def reuse(c: Communicator) -> None:
     assert found[2][1:] == found[-1][1:], found
 
 
-def _twenty_gangs(c: Communicator) -> list[tuple[int, int, Any]]:
+def _twenty_gangs(c):
     """Return the GPU's free memory, the open files and the link after each."""
     import cupy
 
@@ -414,8 +387,8 @@ def _twenty_gangs(c: Communicator) -> list[tuple[int, int, Any]]:
     return found
 
 
-def renewed(c: Communicator) -> None:
-    """Where one rank let go of its communicator, all make a new one."""
+def renewed(c):
+    """If one rank let go of its communicator, all make a new one."""
     from penstock.workers.comm import nccl
 
     first = gang("renewed")
@@ -432,7 +405,7 @@ def renewed(c: Communicator) -> None:
     second.leave()
 
 
-def everything(c: Communicator) -> None:
+def everything(c):
     """A little of each, to see that a gang works."""
     import cupy
 
@@ -445,7 +418,7 @@ def everything(c: Communicator) -> None:
     assert (c.alltoall(cupy.full(c.size, c.rank)).get() == np.arange(c.size)).all()
 
 
-def disagreements(c: Communicator) -> None:
+def disagreements(c):
     """Arrays that are not alike are an error on every rank, whether NCCL has begun or not."""
     import cupy
 
@@ -461,8 +434,8 @@ def disagreements(c: Communicator) -> None:
             raise AssertionError((size, dtype))
 
 
-def ended_early(begin: Callable[[Communicator], None], *, warm: bool) -> None:
-    """Rank 0 begins what the others never answer; all are told to end, and the next gang works."""
+def ended_early(begin, *, warm):
+    """Rank 0 begins what the others never answer; all are cancelled, and the next gang works."""
     import cupy
 
     c = gang("cancelled")
@@ -486,33 +459,35 @@ def ended_early(begin: Callable[[Communicator], None], *, warm: bool) -> None:
     cupy.cuda.runtime.deviceSynchronize()
     free = time.perf_counter() - begun
     if c.rank == 0:
-        print(f"    cancelled {cancelled:.2f} s, aborted {aborted:.2f} s, GPU free {free:.2f} s",
-              flush=True)  # fmt: skip
+        print(
+            f"    cancelled {cancelled:.2f} s, aborted {aborted:.2f} s, GPU free {free:.2f} s",
+            flush=True,
+        )
     assert free < 5, (cancelled, aborted, free)
     again = gang("cancelled")
     everything(again)
     again.leave()
 
 
-def stuck_at_meeting(c: Communicator) -> None:
+def stuck_at_meeting(c):
     """A first message whose peer never comes."""
     import cupy
 
     ended_early(lambda gone: gone.wait(gone.irecv(cupy.zeros(10), c.size - 1)), warm=False)
 
 
-def stuck_stream(c: Communicator) -> None:
+def stuck_stream(c):
     """A stream that waits for a receive that is never answered, and the host for the stream."""
     import cupy
 
-    def begin(gone: Communicator) -> None:
+    def begin(gone):
         gone.follow(gone.irecv(cupy.zeros(1 << 20), c.size - 1))
         gone.synchronize()
 
     ended_early(begin, warm=True)
 
 
-def late_stream(c: Communicator) -> None:
+def late_stream(c):
     """What a stream waits for is missed in time; computing may take longer than that."""
     import cupy
 
@@ -539,28 +514,28 @@ def late_stream(c: Communicator) -> None:
     inner.leave()
 
 
-def stuck_receive(c: Communicator) -> None:
+def stuck_receive(c):
     """A receive that runs on the GPU and is never answered."""
     import cupy
 
     ended_early(lambda gone: gone.wait(gone.irecv(cupy.zeros(1 << 20), c.size - 1)), warm=True)
 
 
-def stuck_reduction(c: Communicator) -> None:
+def stuck_reduction(c):
     """A reduction, of a size that was reduced before, that the others never begin."""
     import cupy
 
     ended_early(lambda gone: gone.allreduce(cupy.zeros(1000)), warm=True)
 
 
-def stuck_first_reduction(c: Communicator) -> None:
+def stuck_first_reduction(c):
     """The same as the communicator's first use."""
     import cupy
 
     ended_early(lambda gone: gone.allreduce(cupy.zeros(1 << 24)), warm=False)
 
 
-def main() -> None:
+def main():
     """Run the cases that the command line names."""
     choose_gpu(sys.argv[1])
     for name in sys.argv[2:]:
@@ -570,8 +545,9 @@ def main() -> None:
             globals()[name](c)
             c.leave()
         except BaseException:
-            print(f"FAILED {name} on rank {MPI.COMM_WORLD.rank}\n{traceback.format_exc()}",
-                  flush=True)  # fmt: skip
+            print(
+                f"FAILED {name} on rank {MPI.COMM_WORLD.rank}\n{traceback.format_exc()}", flush=True
+            )
             os._exit(1)
         if MPI.COMM_WORLD.rank == 0:
             print(f"passed {name} {time.perf_counter() - start:.2f} s", flush=True)

@@ -1,152 +1,73 @@
-"""Shared memory of dead ranks is removed; that of others, and what nobody noted, stays."""
-
-from __future__ import annotations
+"""Shared memory of dead ranks is removed; that of others, and what no process noted, stays."""
 
 import os
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
-
-import psutil
-import pytest
 
 from penstock.workers.comm import segments
 from penstock.workers.comm.segments import sweep_segments
 
 SHM = Path("/dev/shm")
-KILLED = Path(__file__).parent / "ranks" / "killed.py"
 RANK = """
 import mmap, sys
-from pathlib import Path
-from penstock.workers.comm.segments import forget_segments, note_segments
+from penstock.workers.comm.segments import note_segments
 held = []
 for name in sys.argv[1:]:
     with open(name, "r+b") as file:
         held.append(mmap.mmap(file.fileno(), 0))
-    if name.endswith("unlinked"):
-        Path(name).unlink()
 note_segments()
 print("noted", flush=True)
-sys.stdin.readline()
-forget_segments()
-print("forgotten", flush=True)
 sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def segment() -> Iterator[Callable[..., Path]]:
-    """Make files in /dev/shm."""
-    made = []
-
-    def make(ending: str = "") -> Path:
-        path = SHM / f"penstocktest_{uuid4().hex[:12]}_{ending}"
-        path.write_bytes(bytes(4096))
-        made.append(path)
-        return path
-
-    yield make
-    for path in made:
-        path.unlink(missing_ok=True)
+def rank(*mapped):
+    """Start a process that maps files and notes them."""
+    command, pipe = [sys.executable, "-P", "-c", RANK, *map(str, mapped)], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout.readline() == "noted\n"
+    return process
 
 
-@pytest.fixture
-def rank() -> Iterator[Callable[..., Any]]:
-    """Start a process that maps files and notes them; it waits for a line, and then for another."""
-    started = []
-
-    def start(*mapped: Path) -> Any:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", RANK, *map(str, mapped)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "noted\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def notes(process):
+    return list(SHM.glob(f"penstock-{os.getuid()}-{process.pid}-*"))
 
 
-def notes(pid: int) -> list[Path]:
-    return list(SHM.glob(f"penstock-{os.getuid()}-{pid}-*"))
+def test_only_what_a_dead_process_noted_is_removed():
+    mine = [SHM / f"penstocktest_{uuid4().hex[:12]}" for _ in range(4)]
+    with ExitStack() as stack:
+        for path in mine:
+            path.write_bytes(bytes(4096))
+            stack.callback(path.unlink, missing_ok=True)
+        first, second, living, unnoted = mine
+        dying, other = rank(first, second), rank(living)
+        stack.callback(other.communicate, "\n")
+        for _ in range(2):
+            assert (len(notes(dying)), len(notes(other))) == (1, 1)
+            assert all(path.exists() for path in mine)
+            sweep_segments()
+        dying.kill()
+        dying.communicate()
+        sweep_segments()
+        assert not first.exists()
+        assert not second.exists()
+        assert (len(notes(dying)), len(notes(other))) == (0, 1)
+        assert living.exists()
+        assert unnoted.exists()
 
 
-def test_only_what_a_dead_process_noted_is_removed(segment: Any, rank: Any) -> None:
-    first, second, living, unnoted = (segment() for _ in range(4))
-    dying, other = rank(first, second), rank(living)
-    assert len(notes(dying.pid)) == 1
-    sweep_segments()
-    assert first.exists()
-    assert len(notes(dying.pid)) == 1
-    dying.kill()
-    dying.wait()
-    sweep_segments()
-    assert not first.exists()
-    assert not second.exists()
-    assert not notes(dying.pid)
-    assert living.exists()
-    assert len(notes(other.pid)) == 1
-    assert unnoted.exists()
-    sweep_segments()  # once more: there is nothing left
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that takes the place of /dev/shm for notes."""
+def test_nothing_outside_is_removed(tmp_path, tmp_path_factory, monkeypatch):
+    """Every user may write to /dev/shm, so a note may hold anything."""
     monkeypatch.setattr(segments, "_SHM", tmp_path)
-    return tmp_path
-
-
-def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None = None) -> Path:
-    user = os.getuid() if user is None else user
-    note = folder / f"penstock-{user}-{pid}-{started}"
-    note.write_text("\n".join(map(str, paths)))
-    return note
-
-
-# Everybody may write to /dev/shm, so a note may say anything.
-
-
-def test_nothing_outside_is_removed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    outside = tmp_path_factory.mktemp("outside") / "thesis"
+    outside, inside = tmp_path_factory.mktemp("outside") / "thesis", tmp_path / "segment"
     outside.touch()
-    inside = folder / "segment"
     inside.touch()
-    note_of(folder, 2**22 + 1, 5, outside, folder / ".." / outside.parent.name / "thesis", inside)
+    around = tmp_path / ".." / outside.parent.name / "thesis"
+    note = tmp_path / f"penstock-{os.getuid()}-{2**22 + 1}-5"
+    note.write_text("\n".join(map(str, (outside, around, inside))))
     sweep_segments()
     assert outside.exists()
     assert not inside.exists()
-
-
-@pytest.mark.mpi
-def test_nothing_is_left_of_a_world_that_was_killed(mpirun: Callable[..., Any]) -> None:
-    unnoted = SHM / f"penstocktest_{uuid4().hex[:12]}"
-    unnoted.touch()
-    try:
-        ended = mpirun(KILLED, 3, timeout=30)
-        assert ended.returncode != 0
-        pids = [int(pid) for pid in re.findall(r"process (\d+)", ended.stdout)]
-        mapped = set(re.findall(r"maps (/dev/shm/\S+)", ended.stdout))
-        assert len(pids) == 3, ended.stdout
-        assert mapped, ended.stdout
-        deadline = time.monotonic() + 10
-        while any(psutil.pid_exists(pid) for pid in pids):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        sweep_segments()
-        assert not [path for path in mapped if Path(path).exists()]
-        assert not [note for pid in pids for note in notes(pid)]
-        assert unnoted.exists()
-    finally:
-        unnoted.unlink()

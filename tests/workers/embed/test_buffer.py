@@ -35,7 +35,7 @@ def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, 
 
 
 def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
-    """The disk is stopped in the middle of every swap until training has gone on."""
+    """The disk is stopped in the middle of every swap until training has continued."""
     one = small(partitions=7)
     one.epoch(0)
     trained, met = threading.Event(), []
@@ -76,7 +76,7 @@ def test_an_error_of_a_swap_ends_the_training(small, monkeypatch, prefetch):
     one.buffer.close()
 
 
-def test_partitions_that_left_with_what_is_no_number_are_told(small):
+def test_partitions_that_left_with_values_that_are_not_finite_are_reported(small):
     """They are on the disk by then, and may not be read again before a checkpoint."""
     one = small(partitions=4)
     states = one.buffer.visits(0)
@@ -86,6 +86,6 @@ def test_partitions_that_left_with_what_is_no_number_are_told(small):
     next(states)
     assert visit.swaps[0][0] not in one.buffer.first_rows
     assert not one.buffer.finite()
-    assert one.buffer.finite()  # which it was told
+    assert one.buffer.finite()  # reported once
     one.buffer.slot(next(iter(one.buffer.first_rows)))[0][0, 0] = np.inf
     assert not one.buffer.finite()

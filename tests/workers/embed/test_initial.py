@@ -1,7 +1,5 @@
 """Initial vectors: the same on the CPU and on a GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from penstock.workers.embed import initial
 
 
 @pytest.mark.gpu
-def test_a_gpu_draws_the_vectors_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_draws_the_vectors_of_cores(monkeypatch):
     import cupy as cp
 
     nodes = np.random.default_rng(0).permutation(5000)[:3000]

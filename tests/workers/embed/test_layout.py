@@ -9,7 +9,7 @@ from penstock.partition.order import order
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 
 @pytest.fixture(scope="module")
@@ -19,44 +19,44 @@ def graph(tmp_path_factory):
     return Graph.open(path)
 
 
-def all_edges(graph):
-    csr = graph.csr()
-    return sorted(zip(csr.sources(), csr.relations, csr.indices, strict=True))
-
-
-def edges_of(buckets, layout):
-    found = []
-    order = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
-    for i in range(layout.partitions):
-        for j in range(layout.partitions):
-            begin, end = buckets.run(Share((i, j)))
-            heads = order[layout.starts[i] + buckets.heads[begin:end]]
-            tails = order[layout.starts[j] + buckets.tails[begin:end]]
-            found += zip(heads, buckets.relations[begin:end], tails, strict=True)
-    return sorted(found)
-
-
-@pytest.mark.parametrize("assigned", [False, True])
-def test_buckets_hold_every_edge_once_whatever_threads_and_pieces(
-    graph, tmp_path, monkeypatch, assigned
+@pytest.mark.parametrize(("assigned", "spread"), [(False, False), (True, True)])
+def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
+    graph, tmp_path, monkeypatch, assigned, spread
 ):
     monkeypatch.setattr(module, "_GROUP", 20)
-    layout = NodeLayout.ranges(graph.num_nodes, 7)
+    layout = NodeLayout.ranges(graph.num_nodes, 6)
     if assigned:
-        parts = np.random.default_rng(1).integers(0, 7, graph.num_nodes)
-        layout = NodeLayout.of_assignment(parts, 7)
+        parts = np.random.default_rng(1).integers(0, 6, graph.num_nodes)
+        layout = NodeLayout.of_assignment(parts, 6)
     made = []
     for threads, piece in ((1, 100), (3, 1 << 22)):
         monkeypatch.setattr(module, "_PIECE", piece)
         folder = tmp_path / str(threads)
         made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
+    buckets, other = made
     for name in ("heads", "tails", "relations", "offsets"):
-        np.testing.assert_array_equal(getattr(made[0], name), getattr(made[1], name))
-    assert edges_of(made[0], layout) == all_edges(graph)
-    assert made[0].counts.sum() == graph.num_edges
-    assert made[0].largest == made[0].counts.max()
-    assert made[0].heads.dtype == np.int32
-    assert isinstance(made[0].heads, np.memmap)
+        np.testing.assert_array_equal(getattr(buckets, name), getattr(other, name))
+    assert buckets.counts.sum() == graph.num_edges
+    assert buckets.largest == buckets.counts.max()
+    assert isinstance(buckets.heads, np.memmap)
+    node = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
+    rows, found, which = max(layout.sizes), [], 0
+    for step in BucketSchedule(order("prefetch", 6), seed=2, spread=spread).scheduled(3):
+        first = {p: slot * rows for slot, p in enumerate(step.buffer)}
+        for shares in (step.before, step.during):
+            edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
+            which += 1
+            assert len(edges) == buckets.count(shares)
+            for heads, relations, tails in edges.batches(97):
+                assert len(heads) <= 97
+                assert heads.dtype == np.int32
+                ends = [
+                    [node[layout.starts[step.buffer[row // rows]] + row % rows] for row in side]
+                    for side in (heads, tails)
+                ]
+                found += zip(ends[0], relations, ends[1], strict=True)
+    csr = graph.csr()
+    assert sorted(found) == sorted(zip(csr.sources(), csr.relations, csr.indices, strict=True))
 
 
 def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypatch):
@@ -73,31 +73,6 @@ def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypa
         # Runs of what was sorted are as long as chance makes them.
         assert (np.diff(heads) == 0).mean() < 2 * ((np.bincount(heads) / len(heads)) ** 2).sum()
     assert abs(by_node[0] - by_node[1]) < 0.1
-
-
-@pytest.mark.parametrize("spread", [False, True])
-def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
-    layout = NodeLayout.ranges(graph.num_nodes, 6)
-    buckets = build_buckets(graph, layout, tmp_path, seed=1)
-    rows = max(layout.sizes)
-    schedule = BucketSchedule(order("prefetch", 6), seed=2, spread=spread)
-    found, which = [], 0
-    for step in schedule.scheduled(3):
-        first = {p: slot * rows for slot, p in enumerate(step.buffer)}
-        back = dict(enumerate(step.buffer))
-        for shares in (step.before, step.during):
-            edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
-            which += 1
-            assert len(edges) == buckets.count(shares)
-            for heads, relations, tails in edges.batches(97):
-                assert len(heads) <= 97
-                assert heads.dtype == np.int32
-                ends = [
-                    [layout.starts[back[row // rows]] + row % rows for row in side]
-                    for side in (heads, tails)
-                ]
-                found += zip(ends[0], relations, ends[1], strict=True)
-    assert sorted(found) == all_edges(graph)
 
 
 def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):

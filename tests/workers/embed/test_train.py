@@ -1,155 +1,204 @@
-"""A training run of embeddings: the same however it is cut into sittings, threads and swaps."""
-
-from __future__ import annotations
+"""Training of embeddings: the same however it is interrupted, on one rank and on several."""
 
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from embed_runs import same, vectors
 
 from penstock import CSR, Graph
-from penstock.errors import CorruptFile
+from penstock.errors import CorruptFile, GraphError, UsageError
 from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.naive import embed as naive
+from penstock.pipelines.embed.run import keep_ids
 from penstock.workers.embed import train as module
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoints
-from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
-SMALL: dict[str, Any] = {
-    "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
-    "validate_every": 1, "lr": 0.3, "schedule": "constant",
-}  # fmt: skip
+SMALL = {"model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "lr": 0.3}
+SMALL |= {"validate_sample": 100, "validate_every": 1, "schedule": "constant"}
+DISK, DISK_OF_RANKS = {"partitions": 5, "batch": 16}, {"partitions": 12, "batch": 8}
 
 
-class Comm:
-    """The communicator of the only rank, which may end it."""
-
-    rank, size = 0, 1
-
-    def __init__(self, stop: int | None = None) -> None:
-        self.logged: list[dict[str, Any]] = []
-        self.stop, self.checks = stop, 0
-
-    def log(self, **metrics: Any) -> None:
-        self.logged.append(metrics)
-
-    def check(self) -> None:
-        self.checks += 1
-        if self.stop is not None and self.checks >= self.stop:
-            raise KeyboardInterrupt
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def run(graph: Graph, folder: Path, comm: Comm | None = None, **options: Any) -> Trained:
-    folder.mkdir(exist_ok=True)
-    init = options.pop("init", None)
-    names = options.pop("init_relations", ())
-    task = TrainTask(graph.path, folder, Training(**{**SMALL, **options}), init, names)
-    return train(comm or Comm(), task)  # type: ignore[arg-type]
+@pytest.fixture(scope="session")
+def run(graph, on_threads):
+    """Return what trains in a folder on ranks, and returns what each reports."""
+
+    def run(folder, ranks=1, stop=None, on=graph, init=None, **options):
+        folder.mkdir(exist_ok=True)
+        names = graph.manifest.relations if init else ()
+        task = TrainTask(on.path, folder, Training(**{**SMALL, **options}), init, names)
+        return on_threads(ranks, lambda comm: train(comm, task), stop=stop)
+
+    return run
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+@pytest.fixture(scope="session")
+def whole(run, tmp_path_factory):
+    """Return the folder of a training that nothing interrupts; the same options train once."""
+    made = {}
+
+    def whole(ranks, **options):
+        key = ranks, *options.items()
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("whole") / "run"
+            run(made[key], ranks, **options)
+        return made[key]
+
+    return whole
+
+
+def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-OUT_OF_CORE = {"partitions": 5, "batch": 16}
+def losses(folder):
+    return [line["loss"] for line in lines(folder) if "loss" in line]
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
-@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_a_resumed_training_is_the_same(
-    graph: Graph, tmp_path: Path, more: dict[str, Any], optimizer: str
-) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [(2, {}), (2, DISK_OF_RANKS), slow(3, {}), slow(3, DISK_OF_RANKS)],
+)
+def test_ranks_learn_and_agree(run, graph, tmp_path, on_threads, ranks, more):
+    found = run(tmp_path / "r", ranks, epochs=8, **more)
+    assert {one.epochs for one in found} == {8}
+    for name in ("loss", "theorem"):
+        assert len({getattr(one, name) for one in found}) == 1
+    assert len({one.validation["mrr"] for one in found}) == 1
+    first = found[0]
+    assert first.validation["mrr"] > 0.1  # of a random order: 0.02
+    assert (first.ranks, first.bytes_exchanged > 0, first.bytes_read > 0) == (
+        ranks,
+        True,
+        bool(more),
+    )
+    assert (first.theorem or "").startswith("theorem 3 ") == bool(more)
+    assert len(losses(tmp_path / "r")) == 8
+    assert losses(tmp_path / "r")[-1] < 0.6 * losses(tmp_path / "r")[0]
+    # What is evaluated during the training is what the files hold.
+    assert vectors(tmp_path / "r", "best")[2]["scores"] == first.validation
+    done = [metrics["done"] for _, metrics in on_threads.world.logged if "done" in metrics]
+    assert max(done) == 8 * graph.num_edges
+    assert not (tmp_path / "r/buckets").exists()
+
+
+def test_ranks_on_other_hosts_can_read_the_buckets(run, tmp_path, monkeypatch):
+    """A mapped file that is only in this host's page cache is not what another host reads."""
+    synced = set()
+    flush = lambda array: synced.add(Path(str(array.filename)).name.split(".")[1])  # noqa: E731
+    monkeypatch.setattr(np.memmap, "flush", flush)
+    run(tmp_path / "two", 2, epochs=1)
+    assert synced >= {"heads", "tails", "relations"}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more", "optimizer"),
+    [
+        (1, {}, "adagrad"),
+        (1, DISK, "adam"),
+        (1, {}, "sgd"),
+        (2, {}, "adam"),
+        (2, DISK_OF_RANKS, "adagrad"),
+        slow(2, DISK_OF_RANKS, "adam"),
+        slow(2, DISK_OF_RANKS, "sgd"),
+    ],
+)
+def test_a_resumed_training_is_the_same(run, tmp_path, ranks, more, optimizer):
     more = {**more, "optimizer": optimizer, "lr": 0.05}
-    run(graph, tmp_path / "whole", epochs=3, **more)
-    run(graph, tmp_path / "parts", epochs=1, **more)
-    found = run(graph, tmp_path / "parts", epochs=3, **more)
-    assert found.first_epoch == 1
+    run(tmp_path / "whole", ranks, epochs=3, **more)
+    run(tmp_path / "parts", ranks, epochs=1, **more)
+    assert run(tmp_path / "parts", ranks, epochs=3, **more)[0].first_epoch == 1
     same(tmp_path / "whole", tmp_path / "parts")
-    assert [line["loss"] for line in lines(tmp_path / "whole")] == [
-        line["loss"] for line in lines(tmp_path / "parts")
-    ]
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    done = run(tmp_path / "parts", ranks, epochs=3, **more)[0]  # nothing is left
+    assert (done.loss_before, done.loss_of_zeros) == (None, None)
 
 
-def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "more", "stops"),
+    [
+        (1, DISK, (30, 150, 170)),
+        (2, {}, (15, 25, 35)),
+        slow(2, DISK_OF_RANKS, (40, 150, 300)),
+        slow(3, DISK_OF_RANKS, (40, 150, 300)),
+    ],
+)
+def test_an_interrupted_training_resumes_within_an_epoch(
+    run, whole, tmp_path, monkeypatch, ranks, more, stops
+):
     monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
-    more = {**OUT_OF_CORE, "checkpoint_minutes": 1e-9}
-    run(graph, tmp_path / "whole", **more)
     places = set()
-    for stop in (30, 150, 170):
+    more = {**more, "checkpoint_minutes": 1e-9}
+    for stop in stops:
         with pytest.raises(KeyboardInterrupt):
-            run(graph, tmp_path / "cut", Comm(stop), **more)
-        about = Checkpoints(tmp_path / "cut/checkpoints").load().about
-        places.add((about["epoch"], about["step"]))
-    assert any(state for _, state in places)
-    run(graph, tmp_path / "cut", **more)
-    same(tmp_path / "whole", tmp_path / "cut")
-    epochs = [line["epoch"] for line in lines(tmp_path / "cut") if "loss" in line]
-    assert epochs == [1, 2, 3]
+            run(tmp_path / "cut", ranks, stop, **more)
+        if Checkpoints(tmp_path / "cut/checkpoints").has():
+            about = Checkpoints(tmp_path / "cut/checkpoints").load().about
+            places.add((about["epoch"], about["step"]))
+    assert any(step for _, step in places)
+    run(tmp_path / "cut", ranks, **more)
+    same(whole(ranks, **more), tmp_path / "cut")
+    assert [line["epoch"] for line in lines(tmp_path / "cut") if "loss" in line] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("ranks", "more"), [(1, DISK), (2, {}), slow(2, DISK_OF_RANKS)])
 @pytest.mark.parametrize(
     "other",
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
     ids=["no prefetch", "many checkpoints", "fewer evaluations"],
 )
-def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any]) -> None:
-    run(graph, tmp_path / "one", **OUT_OF_CORE)
-    run(graph, tmp_path / "other", **OUT_OF_CORE, **other)
-    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "one"), vectors(tmp_path / "other")
-    np.testing.assert_array_equal(ours[0], theirs[0])
+def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
+    run(tmp_path / "other", ranks, **more, **other)
+    (ours, *_), (theirs, *_) = vectors(whole(ranks, **more))[0], vectors(tmp_path / "other")[0]
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("ranks", "more"),
     [
-        {"model": "dot"},
-        {"model": "transe", "norm": 2, "corrupt": "tail"},
-        {"model": "rotate", "loss": "self-adversarial", "lr": 0.05},
-        {"negatives": "all"},
-        {"by_degree": 1.0, **OUT_OF_CORE},
-        {"order": "cover", **OUT_OF_CORE, "partitions": 16, "batch": 4},
-        {"chunk": 16, "l2": 1e-3},
+        (1, {"model": "dot"}),
+        (1, {"model": "transe", "norm": 2, "corrupt": "tail"}),
+        (1, {"negatives": "all"}),
+        (1, {"by_degree": 1.0, **DISK}),
+        (1, {"order": "cover", **DISK, "partitions": 16, "batch": 4}),
+        (1, {"chunk": 16, "l2": 1e-3}),
+        (2, {"model": "rotate", "loss": "self-adversarial", "lr": 0.05}),
+        (2, {"by_degree": 0.5, **DISK_OF_RANKS}),
+        (2, {"order": "cover", "partitions": 8, "batch": 4}),
     ],
-    ids=lambda more: "-".join(f"{value}" for value in more.values()),
+    ids=str,
 )
-def test_every_way_of_training_lowers_the_loss(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    run(graph, tmp_path / "r", epochs=4, **more)
-    losses = [line["loss"] for line in lines(tmp_path / "r")]
-    assert losses[-1] < losses[0]
+def test_every_way_of_training_lowers_the_loss(run, tmp_path, ranks, more):
+    run(tmp_path / "r", ranks, epochs=4, **more)
+    assert losses(tmp_path / "r")[-1] < losses(tmp_path / "r")[0]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_negatives_are_fairly_shared_among_partitions(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
+def test_negatives_are_fairly_shared_among_partitions(run, graph, tmp_path, monkeypatch, share):
     """Of an own partition a node is as likely as in memory, of others by their degrees."""
-    found = []
-    make = Negatives.pool
+    found, make = [], Negatives.pool
 
-    def keep(self: Any, phase: Any, pair: Any, rows: Any) -> Any:
+    def keep(self, phase, pair, rows):
         pool = make(self, phase, pair, rows)
         found.append((self.layout, phase.partitions, set(pair), pool, dict(rows)))
         return pool
 
     monkeypatch.setattr(Negatives, "pool", keep)
-    run(graph, tmp_path / "r", epochs=1, by_degree=share, **OUT_OF_CORE)
-    degrees = graph.degrees.astype(float)
-    for number in range(graph.num_shards):
-        degrees += np.bincount(graph.shard(number).indices, minlength=graph.num_nodes)
-    degrees = np.maximum(degrees, 1)
+    run(tmp_path / "r", epochs=1, by_degree=share, **DISK)
+    degrees = graph.degrees + np.bincount(graph.csr().indices, minlength=graph.num_nodes)
+    degrees = np.maximum(degrees, 1.0)
     whole = (1 - share) / graph.num_nodes + share * degrees / degrees.sum()
     seen = set()
     for layout, there, pair, pool, rows in found:
@@ -162,8 +211,7 @@ def test_negatives_are_fairly_shared_among_partitions(
         drawn = table * drawn / total + (1 - table) / total
         likely = {}  # of each row that is drawn from
         for range_, first in enumerate(pool.first):
-            begin, end = pool.start[range_], pool.start[range_ + 1]
-            for at, chance in enumerate(drawn[begin:end]):
+            for at, chance in enumerate(drawn[pool.start[range_] : pool.start[range_ + 1]]):
                 likely[first + at] = likely.get(first + at, 0.0) + chance
         own, others = pair & set(there), set(there) - pair
         left = 1 - sum(whole[layout.nodes_of(p)].sum() for p in own)
@@ -177,90 +225,79 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(1, 2), (2, 1), (1, 1), (2, 0)} <= seen
 
 
-def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path) -> None:
-    """The checkpoint before is kept: an update that is too large comes after the last loss."""
-    more = {"batch": graph.num_edges, "optimizer": "sgd", "init_scale": 1.0}
-    run(graph, tmp_path / "r", epochs=1, **more)
-    found = run(graph, tmp_path / "r", epochs=2, **{**more, "lr": 1e38})
-    assert (found.stopped, found.epochs) == ("nan", 1)
+@pytest.mark.parametrize(("ranks", "batch"), [(1, None), (2, 64)])
+def test_vectors_that_are_not_finite_are_not_saved(run, graph, tmp_path, ranks, batch):
+    """The checkpoint before is kept: of one batch the update that is too large follows the loss."""
+    more = {"batch": batch or graph.num_edges, "optimizer": "sgd", "init_scale": 1.0, "lr": 0.01}
+    run(tmp_path / "r", ranks, epochs=1, **more)
+    found = run(tmp_path / "r", ranks, epochs=2, **{**more, "lr": 1e38})
+    assert {(one.stopped, one.epochs) for one in found} == {("nan", 1)}
     for name in ("last", "best"):
         (ours, *_), _, about = vectors(tmp_path / "r", name)
         assert np.isfinite(ours).all()
         assert about["epoch"] == 1
 
 
-def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_warm_start_keeps_what_is_known(run, whole, graph, tmp_path, ranks):
     """Known nodes and relations begin with yesterday's vectors, by id."""
-    from penstock.pipelines.embed.run import keep_ids
-
-    first = tmp_path / "first"
-    run(graph, first, **OUT_OF_CORE)
+    first = Path(shutil.copytree(whole(1, **DISK), tmp_path / "first"))
     keep_ids(first, graph)
     # Tomorrow's graph: other numbers, a few nodes and a relation more.
     rng = np.random.default_rng(0)
     ids = [f"e{i}" for i in rng.permutation(graph.num_nodes + 20)]
+    names = tuple(f"r{i}" for i in (5, 4, 3, 2, 1, 0))
     with Graph.create(tmp_path / "g2") as writer:
         ends = rng.integers(0, len(ids), (2, 2000))
         relations = rng.integers(0, 6, 2000).astype(np.int32)
         writer.edges(CSR.from_edges(*ends, len(ids), relations=relations))
         writer.nodes(ids)
-        names = tuple(f"r{i}" for i in (5, 4, 3, 2, 1, 0))
         writer.manifest = replace(writer.manifest, relations=names)
-    graph2 = Graph.open(tmp_path / "g2")
-    names = graph.manifest.relations
-    assert names is not None
-
-    init = {"init": first, "init_relations": names}
     # What is learnt is next to nothing: known nodes still have the vectors of the other run.
-    found = run(graph2, tmp_path / "second", epochs=1, lr=1e-12, partitions=4, batch=16, **init)
-    assert found.known == {"nodes": 300, "relations": 5}
+    more = {"epochs": 1, "lr": 1e-12, "partitions": 4, "batch": 16}
+    found = run(tmp_path / "second", ranks, on=Graph.open(tmp_path / "g2"), init=first, **more)
+    assert found[0].known == {"nodes": 300, "relations": 5}
     (old, *_), of_old, _ = vectors(first)
-    (new, *_), of_new, _ = vectors(tmp_path / "second", "last")
+    (new, *_), of_new, _ = vectors(tmp_path / "second")
     number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
     for node, name in enumerate(ids):
         if (at := number.get(name)) is None:
             assert 0 < np.abs(new[node]).max() < 0.01
         else:
             np.testing.assert_allclose(new[node], old[at], atol=1e-6)
-    for i, name in enumerate(("r5", "r4", "r3", "r2", "r1", "r0")):
-        if name in names:
-            at = names.index(name)
+    for i, name in enumerate(names):
+        if name in graph.manifest.relations:
+            at = graph.manifest.relations.index(name)
             for ours, theirs in ((i, at), (6 + i, 5 + at)):
                 of_known = of_new["relations"][ours], of_old["relations"][theirs]
                 np.testing.assert_allclose(*of_known, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(
-    graph: Graph, tmp_path: Path, optimizer: str
-) -> None:
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_a_warm_start_continues_as_the_other_run_would(run, graph, tmp_path, optimizer):
     """Adam divides what it has summed up by how many steps it took, of the other run as well."""
-    from penstock.pipelines.embed.run import keep_ids
-
     # Batches of all edges and nodes: the numbers of epochs and batches decide nothing.
     more = {"batch": graph.num_edges, "negatives": "all", "optimizer": optimizer, "lr": 0.01}
     more |= {"validate_every": 100, "dim": 16}
-    run(graph, tmp_path / "first", epochs=5, **more)
+    run(tmp_path / "first", epochs=5, **more)
     keep_ids(tmp_path / "first", graph)
     shutil.copytree(tmp_path / "first", tmp_path / "same")
-    run(graph, tmp_path / "same", epochs=8, **more)
-    options = {**more, "init": tmp_path / "first", "init_relations": graph.manifest.relations}
-    run(graph, tmp_path / "second", epochs=1, **options)
-    run(graph, tmp_path / "second", epochs=2, **options)
+    run(tmp_path / "same", epochs=8, **more)
+    for epochs in (1, 2):
+        run(tmp_path / "second", epochs=epochs, init=tmp_path / "first", **more)
     keep_ids(tmp_path / "second", graph)
-    run(graph, tmp_path / "third", epochs=1, **{**options, "init": tmp_path / "second"})
+    run(tmp_path / "third", epochs=1, init=tmp_path / "second", **more)
     (ours, *_), tensors, _ = vectors(tmp_path / "third")
     (theirs, *_), others, _ = vectors(tmp_path / "same")
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
 
 
-def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Path) -> None:
+def test_initial_vectors_do_not_depend_on_partitions(run, tmp_path):
     found = []
     for partitions in (1, 4):
-        options = {"partitions": partitions, "batch": 16, "lr": 1e-12, "epochs": 1}
-        run(graph, tmp_path / str(partitions), **options)
-        found.append(vectors(tmp_path / str(partitions), "last")[0][0])
+        run(tmp_path / str(partitions), partitions=partitions, batch=16, lr=1e-12, epochs=1)
+        found.append(vectors(tmp_path / str(partitions))[0][0])
     np.testing.assert_allclose(found[0], found[1], atol=1e-8)
     assert found[0].std() == pytest.approx(1e-3, rel=0.05)
 
@@ -271,49 +308,35 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
 )
 @pytest.mark.parametrize("model", ["complex", "transe"])
 @pytest.mark.parametrize("negatives", [7, "all"])
-def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) -> None:
-    training = Training(model=model, dim=4, loss=loss, corrupt=corrupt, negatives=negatives)  # type: ignore[arg-type]
-    nodes, rules = 30, training.rules(3)
-    zeros = Table(np.zeros((nodes, 4), np.float32), None)
+def test_the_loss_of_zeros(model, loss, corrupt, negatives):
+    training = Training(model=model, dim=4, loss=loss, corrupt=corrupt, negatives=negatives)
+    rules = training.rules(3)
+    zeros = Table(np.zeros((30, 4), np.float32), None)
     relations = Table(np.zeros((6, rules.relation_width), np.float32), None)
-    ids = np.arange(nodes) if negatives == "all" else np.arange(10, 17)
-    batch = Batch(np.array([1]), np.array([2]), np.array([3]), ids.astype(np.int32)[None, None])
-    found, *_ = naive.gradients(zeros, relations, batch, rules)
-    assert training.loss_of_zeros(nodes) == pytest.approx(float(found), rel=1e-6)
-    own = np.zeros((1, 1, 1 if negatives == "all" else negatives), np.int32)
-    batch = Batch(np.array([0]), np.array([2]), np.array([0]), own)
-    found, *_ = naive.gradients(zeros, relations, batch, rules)
-    assert training.loss_of_zeros(1) == pytest.approx(float(found), rel=1e-6)
+    for nodes, ends, ids in (
+        (30, (1, 3), np.arange(30) if negatives == "all" else np.arange(10, 17)),
+        (1, (0, 0), np.zeros(1 if negatives == "all" else negatives)),
+    ):
+        head, tail = (np.array([end]) for end in ends)
+        batch = Batch(head, np.array([2]), tail, ids.astype(np.int32)[None, None])
+        found, *_ = naive.gradients(zeros, relations, batch, rules)
+        assert training.loss_of_zeros(nodes) == pytest.approx(float(found), rel=1e-6)
 
 
-def test_a_layout_of_other_nodes_is_refused(graph: Graph, tmp_path: Path) -> None:
-    """Rows beyond those of the table would be written."""
-    run(graph, tmp_path / "r", epochs=1)
-    np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
-    with pytest.raises(CorruptFile) as error:
-        run(graph, tmp_path / "r", epochs=2)
-    assert "starts.npy" in str(error.value)
-
-
-UNTRAINED = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4}
-
-
-@pytest.mark.parametrize("more", [{}, {"partitions": 5}], ids=["in memory", "out of core"])
-def test_vectors_near_zero_have_the_loss_of_zeros(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    """Of as many negatives as were in memory when an edge was trained."""
-    more = {**more, "batch": 16, "negatives": "all", **UNTRAINED}
-    found = run(graph, tmp_path / "r", **more)
-    assert found.loss_of_zeros == pytest.approx(found.loss, rel=1e-4)
-
-
-@pytest.mark.parametrize("more", [{"n3": 0.7}, {"l2": 0.7}, {"corrupt": "tail"}], ids=str)
-@pytest.mark.parametrize("model", ["complex", "distmult", "transe", "rotate", "dot"])
-def test_the_penalty_in_a_loss(model: str, more: Any) -> None:
-    if "n3" in more and model not in ("complex", "distmult"):
-        return
-    rules = Training(model=model, dim=4, **more).rules(3)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        *((model, {"n3": 0.7}) for model in ("complex", "distmult")),
+        *(
+            (model, more)
+            for model in ("complex", "distmult", "transe", "rotate", "dot")
+            for more in ({"l2": 0.7}, {"corrupt": "tail"})
+        ),
+    ],
+    ids=str,
+)
+def test_the_penalty_in_a_loss(model, more):
+    rules = Training(model=model, dim=4, **more).rules(3)
     rng = np.random.default_rng(3)
     nodes = Table(rng.normal(size=(9, 4)).astype(np.float32), None)
     width = rules.relation_width
@@ -325,3 +348,64 @@ def test_the_penalty_in_a_loss(model: str, more: Any) -> None:
     whole, data = (naive.gradients(nodes, relations, batch, one)[0] for one in (rules, without))
     found = mean_penalty(nodes, relations, batch, rules)
     assert found == pytest.approx((whole - data) / 8, rel=1e-5, abs=1e-9)
+
+
+def test_patience_ends_all_ranks(run, tmp_path):
+    found = run(tmp_path / "r", 2, epochs=60, patience=2, lr=1.0)
+    assert {one.stopped for one in found} == {"patience"}
+    assert len({one.epochs for one in found}) == 1
+    assert vectors(tmp_path / "r", "best")[2]["epoch"] == found[0].best_epoch
+
+
+def test_the_best_vectors_are_ranked_again_by_another_sample(run, whole, tmp_path):
+    run(tmp_path / "r", 2, epochs=2, validate_sample=1)
+    for epochs in (2, 3):  # of those that are done already, too
+        found = run(tmp_path / "r", 2, epochs=epochs)
+        assert len({one.validation["mrr"] for one in found}) == 1
+        assert found[0].validation["ranks"] == 200
+    (ours, *_), (theirs, *_) = vectors(tmp_path / "r")[0], vectors(whole(2))[0]
+    np.testing.assert_array_equal(ours, theirs)
+
+
+# -- damaged and other files -----------------------------------------------------------------------
+
+
+def test_a_layout_of_other_nodes_is_refused(run, graph, tmp_path):
+    """Rows beyond those of the table would be written."""
+    run(tmp_path / "r", epochs=1)
+    np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
+    with pytest.raises(CorruptFile) as error:
+        run(tmp_path / "r", epochs=2)
+    assert "starts.npy" in str(error.value)
+
+
+@pytest.mark.parametrize("more", [{}, slow(DISK_OF_RANKS)], ids=["memory", "disk"])
+@pytest.mark.parametrize("left", [None, b""], ids=["lost", "damaged"])
+def test_a_table_that_one_rank_has_lost_ends_all(run, tmp_path, more, left):
+    run(tmp_path / "r", 2, epochs=1, **more)
+    table = tmp_path / "r/checkpoints/nodes-001.table"
+    size = table.stat().st_size
+    table.unlink()
+    if left is not None:
+        table.write_bytes(bytes(size))
+    before = {path.name: path.read_bytes() for path in table.parent.iterdir()}
+    with pytest.raises(GraphError) as error:
+        run(tmp_path / "r", 2, epochs=2, **more)
+    assert table.name in str(error.value)
+    assert {path.name: path.read_bytes() for path in table.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("theirs", ["older", "no folder"])
+def test_ranks_that_see_different_checkpoints_do_not_train(
+    run, graph, tmp_path, on_threads, theirs
+):
+    """The folder of the run exists on both hosts, and is not shared."""
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    run(ours, 2, epochs=1)
+    if theirs == "older":
+        shutil.copytree(ours, other)
+    run(ours, 2, epochs=2)
+    for folders in ((ours, other), (other, ours)):
+        task = TrainTask(graph.path, ours, Training(**SMALL))
+        with pytest.raises(UsageError):
+            on_threads(2, lambda comm, t=task, f=folders: train(comm, replace(t, run=f[comm.rank])))

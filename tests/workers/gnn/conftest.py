@@ -1,18 +1,10 @@
-"""Ranks on threads of this process, for what needs no MPI to be tested, and graphs for them."""
+"""Graphs for training, whole and in parts."""
 
-from __future__ import annotations
-
-import ast
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from queue import Queue
-from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from penstock import partition_graph
 from penstock.csr import CSR
@@ -20,140 +12,15 @@ from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import LocalGraph, open_local
+from penstock.workers.gnn.plan.facts import Facts
 from penstock.writer import create_graph
 
-_PATIENCE = 120  # a kernel may be compiled meanwhile, on a busy machine
-
-
-class _Shared:
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._mail: dict[Any, Queue[Any]] = {}
-        self.barrier = threading.Barrier(size, timeout=_PATIENCE)
-        self.gathered: list[Any] = [None] * size
-
-    def mail(self, source: int, to: int, tag: int) -> Queue[Any]:
-        # Atomic, which a defaultdict is not.
-        return self._mail.setdefault((source, to, tag), Queue())
-
-
-class ThreadComm:
-    """What a rank on a thread says to the others: the part of Communicator that training runs use.
-
-    A message is copied when it is sent, and arrives when the receiver waits or tests.
-    """
-
-    def __init__(self, shared: _Shared, rank: int) -> None:
-        self._shared, self.rank, self.size = shared, rank, shared.size
-        self.messages: list[tuple[str, int, int]] = []  # what was posted: how, peer, bytes
-        self.barriers = 0
-
-    def isend(self, array: Any, to: int, tag: int = 0) -> Any:
-        assert array.flags.c_contiguous
-        self.messages.append(("send", to, array.nbytes))
-        self._shared.mail(self.rank, to, tag).put(array.copy())
-        return []
-
-    def irecv(self, array: Any, source: int, tag: int = 0) -> Any:
-        assert array.flags.c_contiguous
-        self.messages.append(("receive", source, array.nbytes))
-        return [(array, self._shared.mail(source, self.rank, tag))]
-
-    def iallreduce(self, array: Any, operation: str = "sum") -> Any:
-        how = {"sum": np.add, "max": np.maximum, "min": np.minimum}[operation]
-        self._shared.gathered[self.rank] = array.copy()
-        self._shared.barrier.wait()
-        found = how.reduce(self._shared.gathered)
-        self._shared.barrier.wait()
-        array[...] = found
-        return []
-
-    def allreduce(self, array: Any, operation: str = "sum") -> Any:
-        self.wait(self.iallreduce(array, operation))
-        return array
-
-    def broadcast(self, array: Any, root: int = 0) -> Any:
-        array[...] = self.allgather(array.copy())[root]
-        return array
-
-    def allgather(self, value: Any) -> list[Any]:
-        self._shared.gathered[self.rank] = value
-        self._shared.barrier.wait()
-        found = list(self._shared.gathered)
-        self._shared.barrier.wait()
-        return found
-
-    def barrier(self) -> None:
-        self.barriers += 1
-        self._shared.barrier.wait()
-
-    def transport(self, array: Any) -> str:
-        return "messages between threads"
-
-    def advance(self, amount: int = 1) -> None:
-        """Nobody listens."""
-
-    def log(self, **metrics: Any) -> None:
-        """Nobody listens."""
-
-    def start(self) -> None:
-        """Nothing to do."""
-
-    def wait(self, requests: Any) -> None:
-        for request in _flat(requests):
-            request[0][...] = request[1].get(timeout=_PATIENCE)
-
-    def test(self, requests: Any) -> bool:
-        if any(request[1].empty() for request in _flat(requests)):
-            return False
-        self.wait(requests)
-        return True
-
-
-def _flat(requests: Any) -> list[Any]:
-    if isinstance(requests, tuple):
-        return [requests]
-    return [each for request in requests for each in _flat(request)]
-
 
 @pytest.fixture
-def on_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """Run ``function(comm, *args)`` as ``ranks`` ranks, and return what each gave."""
-    # Python 3.11 may fail to parse in two threads at once, as NumPy does to read an array's header.
-    parse, one_at_a_time = ast.parse, threading.Lock()
-
-    def parse_alone(*args: Any, **how: Any) -> Any:
-        with one_at_a_time:
-            return parse(*args, **how)
-
-    monkeypatch.setattr(ast, "parse", parse_alone)
-
-    def run(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-        shared = _Shared(ranks)
-
-        def one(rank: int) -> Any:
-            try:
-                return function(ThreadComm(shared, rank), *args)
-            except BaseException:
-                shared.barrier.abort()
-                raise
-
-        with ThreadPoolExecutor(ranks) as pool:
-            futures = [pool.submit(one, rank) for rank in range(ranks)]
-            errors = [e for f in futures if (e := f.exception()) is not None]
-            errors.sort(key=lambda e: isinstance(e, threading.BrokenBarrierError))
-            if errors:
-                raise errors[0]
-            return [future.result() for future in futures]
-
-    return run
-
-
-@pytest.fixture
-def partitioned() -> Callable[[Graph, int], Path]:
+def partitioned():
     """Partition a graph at random."""
 
-    def make(graph: Graph, k: int) -> Path:
+    def make(graph, k):
         partition_graph(graph, k=k, method="random", quiet=True)
         return partition_path(graph, k)
 
@@ -161,18 +28,16 @@ def partitioned() -> Callable[[Graph, int], Path]:
 
 
 @pytest.fixture
-def opened(
-    on_threads: Callable[..., list[Any]], partitioned: Any
-) -> Callable[..., list[LocalGraph]]:
+def opened(on_threads, partitioned):
     """Open every one of ``k`` parts, or the whole graph."""
 
-    def make(graph: Graph, k: int = 1, *, weighted: bool = False, **how: Any) -> list[LocalGraph]:
+    def make(graph, k=1, *, weighted=False, **how):
         if k == 1:
             with open_local(SingleRank(), graph.path, None, weighted=weighted, **how) as local:
                 return [local]
         partition = partitioned(graph, k)
 
-        def rank(comm: Any) -> LocalGraph:
+        def rank(comm):
             with open_local(comm, graph.path, partition, weighted=weighted, **how) as local:
                 return local
 
@@ -182,10 +47,10 @@ def opened(
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Callable[..., Graph]:
+def ring(tmp_path):
     """Write a ring of six nodes, n0 to n5; what is named replaces its labels, splits, features."""
 
-    def make(name: str = "g", **columns: Any) -> Graph:
+    def make(name="g", **columns):
         nodes = np.arange(6)
         both = np.concatenate([nodes, (nodes + 1) % 6]), np.concatenate([(nodes + 1) % 6, nodes])
         made = {
@@ -207,5 +72,30 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
                 writer.manifest, directed=False, labels=made["labels"], classes=made["classes"]
             )
         return Graph.open(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def one_rank():
+    """Return a graph as one rank has it in memory, and its facts."""
+
+    def make(csr, features, outputs, *, symmetric, weighted=False):
+        nodes, rng = csr.rows, np.random.default_rng(0)
+        both = {"nodes": nodes, "columns": nodes, "edges": csr.edges, "outputs": outputs}
+        both |= {"symmetric": symmetric, "features": features}
+        of_rank = {"rank": 0, "size": 1, "owned": nodes, "interior": nodes, "label_kind": "class"}
+        local = LocalGraph(
+            **both | of_rank,
+            ids=np.arange(nodes, dtype=np.int64),
+            indptr=csr.indptr,
+            indices=csr.indices,
+            weights=csr.weights if weighted else None,
+            labels=rng.integers(0, outputs, nodes).astype(np.int32),
+            splits=np.array([0] * (nodes - 3) + [1, 2, -1], np.int8),
+        )
+        nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
+        both |= {"features": features.shape[1], "nonzeros": nonzeros, "rows": nodes, "ranks": 1}
+        return local, Facts(**both, labels="class", weighted=weighted, on_gpu=False)
 
     return make

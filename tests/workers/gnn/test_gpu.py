@@ -1,12 +1,7 @@
 """Training on a GPU: what it computes is what a CPU computes, as a CUDA graph or not."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,17 +17,16 @@ from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
-from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.gnn.task import TrainTask
 from penstock.workers.gnn.train import train
 from penstock.workers.resources import device
 from penstock.writer import create_graph
 
 NODES, CLASSES = 1200, 5
-Train = Callable[..., tuple[Trained, Any]]
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graphs(tmp_path_factory):
     """Return a folder of graphs with a hub: dense, sparse (features), directed, weighted."""
     folder, draw = tmp_path_factory.mktemp("graphs"), np.random.default_rng(0)
     label = draw.integers(0, CLASSES, NODES).astype(np.int32)
@@ -64,10 +58,10 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(graphs: Path, tmp_path: Path) -> Train:
+def run(graphs, tmp_path):
     """Train on the CPU or a GPU, and return what came of it, with the losses of all epochs."""
 
-    def run(graph: str, model: Model, where: Any = "gpu", **options: Any) -> tuple[Trained, Any]:
+    def run(graph, model, where="gpu", **options):
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         (folder / "checkpoints").mkdir(parents=True)
         training = Training(**{"epochs": 6, **options})
@@ -87,9 +81,7 @@ def run(graphs: Path, tmp_path: Path) -> Train:
     return run
 
 
-def task(
-    graph: Path, partition: Path | None, model: Model, training: Training, folder: Path
-) -> TrainTask:
+def task(graph, partition, model, training, folder):
     complete = model.complete(CLASSES)
     on_gpu = partition is not None or device.gpu()
     rates = GUESS["gpu" if on_gpu else "cpu"]
@@ -98,32 +90,40 @@ def task(
     return TrainTask(graph, partition, complete, training, plan, folder)
 
 
-def of(*layers: Layer, drop: float = 0.0) -> Model:
+def of(*layers, drop=0.0):
     return Model(layers=layers, input_dropout=drop)
 
 
 MODELS = {
     "gcn": of(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")),
-    "dropout": of(Layer("gcn", 32, dropout=0.5), Layer("gcn", 24, dropout=0.3), Layer("gcn"),
-                  drop=0.2),
-    "norms": of(Layer("gcn", 32, norm="layer", residual=True),
-                Layer("gcn", 32, norm="batch", residual=True), Layer("gcn")),
+    "dropout": of(
+        Layer("gcn", 32, dropout=0.5), Layer("gcn", 24, dropout=0.3), Layer("gcn"), drop=0.2
+    ),
+    "norms": of(
+        Layer("gcn", 32, norm="layer", residual=True),
+        Layer("gcn", 32, norm="batch", residual=True),
+        Layer("gcn"),
+    ),
     "wide": of(Layer("gcn", 200, "elu"), Layer("gcn", 70, "tanh"), Layer("gcn")),
     "mean": of(Layer("sage", 16), Layer("sage", 24, residual=True), Layer("sage")),
-    "max": of(Layer("sage", 16, aggregate="max"), Layer("sage", 33, aggregate="max"),
-              Layer("sage")),
+    "max": of(
+        Layer("sage", 16, aggregate="max"), Layer("sage", 33, aggregate="max"), Layer("sage")
+    ),
     "sum": of(Layer("sage", 16, aggregate="sum"), Layer("sage", aggregate="sum")),
     "gin": of(Layer("gin", 16, norm="batch"), Layer("gin")),
-    "gat": of(Layer("gat", 64, "elu", heads=8, dropout=0.6, attention_dropout=0.6),
-              Layer("gat", attention_dropout=0.6), drop=0.6),
+    "gat": of(
+        Layer("gat", 64, "elu", heads=8, dropout=0.6, attention_dropout=0.6),
+        Layer("gat", attention_dropout=0.6),
+        drop=0.6,
+    ),
     "gat mean": of(Layer("gat", 32, heads=4, residual=True), Layer("gat", heads=2, concat=False)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("graph", ["dense", "sparse", "directed", "weighted"])
 @pytest.mark.parametrize("name", MODELS)
-def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
+def test_losses_are_those_of_cores(name, graph, run):
     # Machines differ in where leaving zeros out begins to be faster.
     layout = "sparse" if graph == "sparse" else "dense"
     options = {"weighted": graph == "weighted", "lr": 5e-3, "feature_layout": layout}
@@ -147,7 +147,7 @@ def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     ],
     ids=lambda options: ", ".join(map(str, options)),
 )
-def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Train) -> None:
+def test_options_mean_what_they_mean_on_cores(options, run):
     _, expected = run("directed", MODELS["dropout"], "cpu", **options)
     _, found = run("directed", MODELS["dropout"], **options)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
@@ -156,7 +156,7 @@ def test_options_mean_what_they_mean_on_cores(options: dict[str, Any], run: Trai
 @pytest.mark.gpu
 @pytest.mark.parametrize("graph", ["dense", "sparse"])
 @pytest.mark.parametrize("name", MODELS)
-def test_cuda_graphs_are_the_same_to_the_last_bit(name: str, graph: str, run: Train) -> None:
+def test_cuda_graphs_are_the_same_to_the_last_bit(name, graph, run):
     layout = "sparse" if graph == "sparse" else "dense"
     options = {"epochs": 12, "evaluate_every": 2, "clip": 1.0, "feature_layout": layout}
     _, expected = run(graph, MODELS[name], cuda_graph=False, **options)
@@ -165,7 +165,7 @@ def test_cuda_graphs_are_the_same_to_the_last_bit(name: str, graph: str, run: Tr
 
 
 @pytest.mark.gpu
-def test_less_precision_gives_about_the_same(run: Train) -> None:
+def test_less_precision_gives_about_the_same(run):
     losses = {}
     for precision in ("fp32", "tf32", "bf16"):
         _, losses[precision] = run("dense", MODELS["gcn"], precision=precision, epochs=15)
@@ -176,14 +176,14 @@ def test_less_precision_gives_about_the_same(run: Train) -> None:
 
 
 @pytest.mark.gpu
-def test_a_profile_waits_for_the_gpu(run: Train) -> None:
+def test_a_profile_waits_for_the_gpu(run):
     trained, _ = run("dense", MODELS["gcn"], profile=True)
     assert 0 < trained.shares["compute"] <= trained.epoch_seconds
     assert trained.memory > 0
 
 
 @pytest.fixture(scope="module")
-def two_gpus() -> Iterator[Any]:
+def two_gpus():
     with connect("mpi", workers=2, device="gpu") as client:
         yield client
 
@@ -192,9 +192,7 @@ def two_gpus() -> Iterator[Any]:
 @pytest.mark.mpi
 @pytest.mark.parametrize("graph", ["dense", "directed"])
 @pytest.mark.parametrize("name", MODELS)
-def test_two_gpus_compute_as_one(
-    name: str, graph: str, run: Train, graphs: Path, tmp_path: Path, two_gpus: Any
-) -> None:
+def test_two_gpus_compute_as_one(name, graph, run, graphs, tmp_path, two_gpus):
     options = {"epochs": 6, "lr": 5e-3, "feature_layout": "dense"}
     _, expected = run(graph, MODELS[name], **options)
     partition = partition_path(Graph.open(graphs / graph), 2)
@@ -218,6 +216,6 @@ def test_two_gpus_compute_as_one(
     np.testing.assert_array_equal(found[True], found[False])
 
 
-def test_cores_refuse_what_only_gpus_can(run: Train) -> None:
+def test_cores_refuse_what_only_gpus_can(run):
     with pytest.raises(UsageError):
         run("dense", MODELS["gcn"], "cpu", precision="bf16")

@@ -1,10 +1,6 @@
 """A model on a graph in parts gives what it gives on the whole graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +34,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["undirected", "directed"])
-def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Graph:
+def graph(tmp_path_factory, request):
     rng = np.random.default_rng(2)
     pairs = {(int(a), int(b)) for a, b in rng.integers(0, NODES, (150, 2)) if a != b}
     pairs |= {(0, n) for n in range(1, 40)} | {(7, 7)}
@@ -50,9 +46,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         writer.edges(CSR.from_edges(sources, targets, NODES))
         writer.manifest = replace(writer.manifest, directed=request.param, labels="class")
         writer.nodes(
-            np.arange(NODES),
-            label=rng.integers(0, CLASSES, NODES),
-            split=rng.integers(0, 3, NODES),
+            np.arange(NODES), label=rng.integers(0, CLASSES, NODES), split=rng.integers(0, 3, NODES)
         )
         writer.features(rng.normal(size=(NODES, 6)).astype(np.float32))
     for k in (2, 3):
@@ -60,9 +54,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     return Graph.open(path)
 
 
-def one_pass(
-    comm: Any, graph: Graph, parts: Path | None, model: Model, training: Training
-) -> tuple[Any, ...]:
+def one_pass(comm, graph, parts, model, training):
     facts = facts_of(graph, parts, training=training)
     plan = lower(model, facts, training, GUESS["cpu"])
     with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
@@ -92,9 +84,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
-def test_parts_give_what_the_whole_gives(
-    name: str, options: dict[str, Any], graph: Graph, on_threads: Any
-) -> None:
+def test_parts_give_what_the_whole_gives(name, options, graph, on_threads):
     model, training = MODELS[name], Training(**options, seed=5)
     kept = replace(training, transpose="keep")
     _, outputs, sums, gradients = one_pass(SingleRank(), graph, None, model, kept)

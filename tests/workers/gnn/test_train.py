@@ -1,10 +1,6 @@
-"""The training loop of one rank: it learns, stops, saves and goes on."""
-
-from __future__ import annotations
+"""The training loop of one rank: it learns, stops, saves and resumes."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +14,7 @@ from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
-from penstock.workers.gnn.task import PredictTask, Trained, TrainTask
+from penstock.workers.gnn.task import PredictTask, TrainTask
 from penstock.workers.gnn.train import train
 from penstock.workers.training import checkpoint
 
@@ -30,26 +26,26 @@ BOTH = pytest.mark.parametrize("model", [MODEL, PLAIN], ids=["dropout", "plain"]
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("sbm") / "g"
     generate("sbm", path, quiet=True, nodes=600, blocks=4, width=12, noise=2, seed=3)
     return path
 
 
-def run(graph: Path, folder: Path, model: Model = MODEL, **options: Any) -> Trained:
+def run(graph, folder, model=MODEL, **options):
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     options = {"epochs": 20, **options}
     return train(SingleRank(), task(graph, folder, model, Training(**options)))
 
 
-def task(graph: Path, folder: Path, model: Model, training: Training) -> TrainTask:
+def task(graph, folder, model, training):
     opened = Graph.open(graph)
     complete = model.complete(outputs_of(opened))
     plan = lower(complete, facts_of(opened, None, training=training), training, GUESS["cpu"])
     return TrainTask(graph, None, complete, training, plan, folder)
 
 
-def curve(folder: Path) -> list[dict[str, Any]]:
+def curve(folder):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     for line in found:
@@ -71,15 +67,13 @@ def curve(folder: Path) -> list[dict[str, Any]]:
         (PLAIN, {"lr": 0.3, "evaluate_every": 3, "patience": 2}),
     ],
 )
-def test_a_resumed_training_has_the_curve_of_one_without_a_break(
-    model: Model, options: dict[str, Any], graph: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_training_has_the_curve_of_one_without_a_break(model, options, graph, tmp_path):
     whole = run(graph, tmp_path / "whole", model, **options)
 
     class Stop(Exception):
         pass
 
-    def stop(report: dict[str, Any]) -> None:
+    def stop(report):
         if report.get("metrics", {}).get("epoch") == 13:
             raise Stop
 
@@ -104,7 +98,7 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
 
 @BOTH
 @pytest.mark.parametrize("every", [1, 5])
-def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_path: Path) -> None:
+def test_patience_counts_evaluations(model, every, graph, tmp_path):
     options = {"patience": 4, "lr": 0.3, "evaluate_every": every}
     trained = run(graph, tmp_path, model, epochs=500, **options)
     assert trained.stopped == "patience"
@@ -123,9 +117,7 @@ def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_
 
 
 @BOTH
-def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
-    model: Model, graph: Path, tmp_path: Path
-) -> None:
+def test_the_best_epoch_is_the_one_with_the_least_validation_loss(model, graph, tmp_path):
     trained = run(graph, tmp_path, model, epochs=15, lr=0.2)
     lines = curve(tmp_path)
     losses = [line["valid"]["loss"] for line in lines]
@@ -142,9 +134,7 @@ def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
 
 
 @BOTH
-def test_without_validation_nodes_the_training_loss_decides(
-    model: Model, ring: Any, tmp_path: Path
-) -> None:
+def test_without_validation_nodes_the_training_loss_decides(model, ring, tmp_path):
     # Evaluated for that: in training it is of the weights before, with values dropped.
     path = ring(split=np.array([0, 0, 2, 0, 0, 2], np.int8)).path
     trained = run(path, tmp_path / "run", model, epochs=30, lr=0.3)
@@ -153,16 +143,20 @@ def test_without_validation_nodes_the_training_loss_decides(
     assert shorter.metrics == trained.metrics
 
 
-def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(
-    graph: Path, tmp_path: Path
-) -> None:
+def test_a_rank_that_does_not_see_the_folder_of_predictions_fails(graph, tmp_path):
     """It would make one of its own, on its host, and the others' rows alone would be scored."""
     run(graph, tmp_path, epochs=1)
     trained, best = task(graph, tmp_path, MODEL, Training()), "checkpoints/best.safetensors"
     given = PredictTask(
-        graph, None, trained.model, trained.training, trained.plan, tmp_path / best,
-        tmp_path / "elsewhere", out_remedy="Name another",
-    )  # fmt: skip
+        graph,
+        None,
+        trained.model,
+        trained.training,
+        trained.plan,
+        tmp_path / best,
+        tmp_path / "elsewhere",
+        out_remedy="Name another",
+    )
     with pytest.raises(UsageError):
         predict(SingleRank(), given)
     assert not given.out.exists()

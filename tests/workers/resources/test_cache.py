@@ -1,14 +1,12 @@
 """A cache keeps what was used last, within its bytes, and loads once."""
 
-from __future__ import annotations
-
 import pytest
 
 from penstock.workers.resources.cache import DeviceCache
 
 
 @pytest.mark.gpu
-def test_device_memory_is_given_back() -> None:
+def test_device_memory_is_given_back():
     import cupy
 
     pool = cupy.get_default_memory_pool()

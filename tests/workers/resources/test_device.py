@@ -1,10 +1,7 @@
 """Where a worker computes is decided once; without a GPU it is the host."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import dask
 import numpy as np
@@ -25,13 +22,13 @@ class cuda:
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh():
     device.look_again()
     yield
     device.look_again()
 
 
-def test_a_worker_may_be_told_to_use_its_cpu() -> None:
+def test_a_worker_may_use_its_cpu_alone():
     with dask.config.set({"penstock.device": "cpu"}):
         assert not device.gpu()
         assert not device.frames()
@@ -41,13 +38,10 @@ def test_a_worker_may_be_told_to_use_its_cpu() -> None:
 
 
 @pytest.mark.parametrize("key", ["penstock.device=gpu", "dataframe.backend=cudf"])
-def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_a_missing_gpu_is_an_error(monkeypatch, key):
     # A machine without CuPy: importing it fails as it does where it is not installed.
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with (
-        dask.config.set(dict([key.split("=")])),
-        pytest.raises(MissingExtra),
-    ):
+    with dask.config.set(dict([key.split("=")])), pytest.raises(MissingExtra):
         device.gpu()
 
 
@@ -59,9 +53,7 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, ke
         (PARTS.replace("0", "1"), "libnvrtc"),
     ],
 )
-def test_a_gpu_that_cannot_be_used_has_a_reason(
-    pretend_gpu: Callable[[str], None], cupy: str, reason: str
-) -> None:
+def test_a_gpu_that_cannot_be_used_has_a_reason(pretend_gpu, cupy, reason):
     pretend_gpu(cupy)
     assert not device.gpu()
     unused = device.unused_gpu()
@@ -77,7 +69,7 @@ def test_a_gpu_that_cannot_be_used_has_a_reason(
 
 
 @pytest.mark.gpu
-def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
+def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses():
     code = (
         "import ctypes, sys; from penstock.workers.resources import device\n"
         "device.begin('auto').join()\n"
@@ -96,7 +88,7 @@ def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_is_used_where_there_is_one() -> None:
+def test_a_gpu_is_used_where_there_is_one():
     assert device.gpu()
     moved = device.to_device(np.arange(3))
     assert hasattr(moved, "__cuda_array_interface__")
@@ -115,7 +107,7 @@ def test_a_gpu_is_used_where_there_is_one() -> None:
         ({"PMI_RANK": "4"}, None),
     ],
 )
-def test_the_rank_on_its_host(environ: dict[str, str], rank: int | None) -> None:
+def test_the_rank_on_its_host(environ, rank):
     assert device.local_rank(environ) == rank
 
 
@@ -135,14 +127,12 @@ def test_the_rank_on_its_host(environ: dict[str, str], rank: int | None) -> None
         (1, 4, "0,1,-1,2", "1,0"),  # as CUDA reads it
     ],
 )
-def test_a_rank_sees_its_own_device_first(
-    rank: int, count: int, visible: str | None, expected: str
-) -> None:
+def test_a_rank_sees_its_own_device_first(rank, count, visible, expected):
     assert device.visible_devices(rank, count, visible) == expected
 
 
 @pytest.mark.gpu
-def test_counting_agrees_with_cuda() -> None:
+def test_counting_agrees_with_cuda():
     import cupy
 
     assert device.devices_here() >= cupy.cuda.runtime.getDeviceCount()

@@ -1,7 +1,5 @@
 """A pool is as large as asked for, or says why it cannot be."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -23,11 +21,11 @@ TOTAL = 80 * 10**9
         ("80GB", TOTAL),
     ],
 )
-def test_sizes_and_fractions(text: str, size: int) -> None:
+def test_sizes_and_fractions(text, size):
     assert pool_bytes(text, TOTAL) == size // 256 * 256
 
 
-def test_more_than_there_is() -> None:
+def test_more_than_there_is():
     with pytest.raises(CapacityError):
         pool_bytes("81GB", TOTAL)
 
@@ -62,7 +60,7 @@ except MemoryError:
 
 
 @pytest.mark.gpu
-def test_arrays_come_from_the_pool() -> None:
+def test_arrays_come_from_the_pool():
     # In a process of its own: a pool is for life.
     done = subprocess.run(
         [sys.executable, "-P", "-c", TAKE], capture_output=True, text=True, check=False

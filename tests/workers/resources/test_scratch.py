@@ -1,9 +1,6 @@
-"""Scratch is found, taken, cleaned of the dead, and given back."""
-
-from __future__ import annotations
+"""Scratch is found, taken, cleaned of dead workers, and given back."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,31 +22,17 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def unset(monkeypatch):
     monkeypatch.delenv("PENSTOCK_SCRATCH", raising=False)
 
 
-def other_worker(root: Path) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", TAKE, str(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+def other_worker(root):
+    command, pipe = [sys.executable, "-P", "-c", TAKE, str(root)], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     return process, Path(process.stdout.readline().strip())
 
 
-def end(process: subprocess.Popen[str], how: int | None = None) -> None:
-    if how is not None:
-        process.send_signal(how)
-    process.communicate(timeout=20)
-
-
-# -- finding --------------------------------------------------------------------------------------
-
-
-def test_a_named_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_folder_is_made_or_is_an_error(tmp_path, monkeypatch):
     assert find_scratch(tmp_path / "a/b") == tmp_path / "a/b"
     assert list((tmp_path / "a/b").iterdir()) == []
     monkeypatch.setenv("JOB", str(tmp_path / "job"))
@@ -57,19 +40,13 @@ def test_a_named_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PENSTOCK_SCRATCH", str(tmp_path / "said"))
     assert find_scratch() == tmp_path / "said"
     assert find_scratch(tmp_path) == tmp_path
-
-
-def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as error:
         find_scratch(tmp_path / "file")
     assert str(tmp_path / "file") in str(error.value)
 
 
-# -- taking ---------------------------------------------------------------------------------------
-
-
-def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
+def test_a_worker_comes_and_goes(tmp_path):
     mine = Scratch(tmp_path)
     assert mine.folder.name.startswith(f"worker-{host_name()}-")
     assert mine.base.stat().st_mode & 0o777 == 0o700
@@ -85,24 +62,23 @@ def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
-    killed, dead = other_worker(tmp_path)
-    running, alive = other_worker(tmp_path)
-    base = dead.parent
-    elsewhere = base / "worker-another.host-0badc0de"
+def test_folders_of_dead_workers_of_this_host_are_removed(tmp_path):
+    (killed, dead), (running, alive) = (other_worker(tmp_path) for _ in range(2))
+    elsewhere = dead.parent / "worker-another.host-0badc0de"
     elsewhere.mkdir()
-    (base / ".worker-another.host-0badc0de.lock").touch()
-    end(killed, signal.SIGKILL)
+    (dead.parent / f".{elsewhere.name}.lock").touch()
+    killed.kill()
+    killed.communicate(timeout=20)
     assert dead.is_dir()
     mine = Scratch(tmp_path)
     assert not dead.exists()
     assert alive.is_dir()
-    end(running)
+    running.communicate(timeout=20)
     mine.close()
-    assert sorted(os.listdir(base)) == [f".{elsewhere.name}.lock", elsewhere.name]
+    assert sorted(os.listdir(dead.parent)) == [f".{elsewhere.name}.lock", elsewhere.name]
 
 
-def test_a_base_that_is_not_ours(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"penstock-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError):

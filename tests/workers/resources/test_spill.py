@@ -1,16 +1,12 @@
 """What is done about a GPU's memory and cores, with dask-cuda and without."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from penstock.workers.resources.spill import spill_data
 
 
 @pytest.mark.gpu
-def test_dask_cuda_takes_what_it_is_given(tmp_path: Path) -> None:
+def test_dask_cuda_takes_what_it_is_given(tmp_path):
     pytest.importorskip("dask_cuda", reason="needs dask-cuda")
     data = spill_data("1GB", 2000)
     store = data[0](str(tmp_path), **data[1])

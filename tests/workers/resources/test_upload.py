@@ -1,9 +1,5 @@
 """Mapped arrays are read into a GPU's memory by several threads."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ from penstock.workers.resources import upload
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_what_is_uploaded_is_what_was_mapped(tmp_path: Path, dtype: type) -> None:
+def test_what_is_uploaded_is_what_was_mapped(tmp_path, dtype):
     import cupy as cp
 
     random = np.random.default_rng(0)
@@ -30,7 +26,7 @@ def test_what_is_uploaded_is_what_was_mapped(tmp_path: Path, dtype: type) -> Non
 
 
 @pytest.mark.gpu
-def test_rows_on_the_gpu_are_those_of_the_graph(tmp_path: Path) -> None:
+def test_rows_on_the_gpu_are_those_of_the_graph(tmp_path):
     from penstock import CSR, Graph
     from penstock.kernels.walk_rules import WalkRules
     from penstock.workers.walk.held import columns_of, columns_on_gpu

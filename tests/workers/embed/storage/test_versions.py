@@ -6,65 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_disks import mount, unmount
 
-from penstock.errors import CapacityError, CorruptFile, MissingFile
-from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.storage.versions import Versions
 from penstock.workers.training import checkpoint as module
-
-
-def test_a_place_that_a_checkpoint_names_is_not_written():
-    versions = Versions(Geometry.of(2, 10, 16, 1, places=3))
-    history = {}
-    rng = random.Random(3)
-    kept = {}
-    for _ in range(500):
-        partition = rng.randrange(2)
-        version = versions.next(partition)
-        assert version.number == versions.current(partition).number + 1
-        for names in kept.values():
-            assert (partition, version.place) != (partition, names[partition].place) or (
-                names[partition].number == 0
-            )
-        versions.wrote(version)
-        history[partition, version.place] = version
-        if rng.random() < 0.2:
-            name = rng.choice(["last", "best"])
-            versions.keep(name)
-            kept[name] = list(versions.newest)
-        for names in kept.values():
-            for named in names:
-                assert named.number == 0 or history[named.partition, named.place] == named
-
-
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(small):
-    whole = small("whole", partitions=8)
-    for epoch in range(3):
-        whole.epoch(epoch)
-    whole.buffer.flush()
-    first = small("parts", partitions=8)
-    first.epoch(0)
-    for state in first.buffer.visits(1):
-        for phase in state:
-            first.train(phase)
-        if state.number == 5:
-            first.save({"epoch": 1, "start": 6})
-        if state.number == 9:
-            break  # what comes after the checkpoint is lost
-    first.close()
-    again = small("parts", partitions=8)
-    about = again.checkpoints.load().about
-    assert about == {"epoch": 1, "start": 6}
-    again.epoch(1, start=6)
-    again.epoch(2)
-    again.buffer.flush()
-    np.testing.assert_array_equal(again.contents(), whole.contents())
 
 
 def test_the_best_checkpoint_stays_beside_the_last(small):
@@ -90,8 +38,7 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
     assert names == ["best.safetensors", "last.safetensors"]
 
 
-@pytest.mark.parametrize("names", [("last", "best"), ("best", "last")])
-def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch, names):
+def test_the_best_is_written_before_the_last_names_it(small, monkeypatch):
     """Killed between the two, a run would never write the best one again."""
     one = small(partitions=5, places=3)
     one.epoch(0)
@@ -110,50 +57,9 @@ def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch, names
 
     monkeypatch.setattr(module, "atomic", killed)
     with pytest.raises(KeyboardInterrupt):
-        one.save({"epoch": 1}, names=names)
+        one.save({"epoch": 1}, names=("last", "best"))
     assert one.checkpoints.load("best").about == {"epoch": 1}
     assert one.checkpoints.load("last").about == {"epoch": 0}
-
-
-def test_damaged_checkpoints_are_found(small):
-    one = small(partitions=4)
-    assert not one.checkpoints.has()
-    with pytest.raises(MissingFile):
-        one.checkpoints.load()
-    one.epoch(0)
-    one.save({"epoch": 0})
-    path = one.folder / "last.safetensors"
-    kept = path.read_bytes()
-    for damaged in (kept[:-9], kept[:-1] + b"?", kept[:40]):
-        path.write_bytes(damaged)
-        with pytest.raises(CorruptFile) as error:
-            one.checkpoints.load()
-        assert path.name in str(error.value)
-    path.write_bytes(kept)
-    one.checkpoints.load()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_real_disk_that_fills_midway(tmp_path, small):
-    folder = mount(tmp_path / "small", "size=2m")
-    with ExitStack() as stack:
-        stack.callback(unmount, folder)
-        one = small("small", partitions=5)
-        stack.callback(one.close)  # before the disk goes
-        one.epoch(0)
-        one.save({"epoch": 0})
-        before = one.contents()
-        room = os.statvfs(folder)
-        (folder / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
-        one.epoch(1)  # the table has its space already
-        with pytest.raises(CapacityError):
-            one.save({"epoch": 1})
-        found = one.checkpoints.load()
-        assert found.about == {"epoch": 0}
-        np.testing.assert_array_equal(one.contents(found.versions), before)
-        (folder / "filler").unlink()
-        one.save({"epoch": 1})
-        assert one.checkpoints.load().about == {"epoch": 1}
 
 
 # One process that has loaded everything, and is forked for each training run that will be killed.
@@ -227,9 +133,9 @@ class Killed:
 
 
 def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
-    """Killed at random moments; every time it goes on from its last checkpoint.
+    """Killed at random moments; every time it resumes from its last checkpoint.
 
-    What is on disk then is compared, to the bit, with a training run that nobody stopped.
+    What is on disk then is compared, to the bit, with an undisturbed training run.
     """
     reference = small("whole", partitions=6)
     expected = {}
@@ -249,19 +155,18 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
 
     folder = tmp_path / "killed"
     folder.mkdir()
-    rng = random.Random(16)
-    positions, longest = [], 0.12
+    rng, positions, longest = random.Random(16), [], 0.12
     killed = Killed(folder)
     try:
-        for _ in range(16):
+        while len(set(positions)) < 5:  # if cores are busy, little is saved before a kill
             saved = killed.run(rng.uniform(0.0, longest))
-            longest *= 1 if saved else 1.2  # where cores are busy nothing is saved so soon
+            longest *= 1 if saved else 1.2
             survivor = small("killed", partitions=6)
             assert survivor.checkpoints.has() or not saved
             if survivor.checkpoints.has():
                 found = survivor.checkpoints.load()
                 position = (found.about["epoch"], found.about["start"])
-                if saved:  # nothing that was said to be saved is lost
+                if saved:  # nothing that was reported as saved is lost
                     assert position >= saved[-1]
                 contents = survivor.contents(found.versions)
                 np.testing.assert_array_equal(contents, expect(position))
@@ -270,5 +175,4 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
             survivor.close()
     finally:
         killed.close()
-    assert len(set(positions)) > 4, f"it did not get on: {positions}"
     assert positions == sorted(positions)

@@ -1,11 +1,8 @@
 """Gradients of whole models against finite differences, in float64, on naive kernels."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +10,7 @@ import scipy.sparse as sp
 
 from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Loss, Network
-from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -26,65 +21,42 @@ KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
 
 
 @pytest.fixture(autouse=True)
-def _naive(monkeypatch: pytest.MonkeyPatch) -> None:
+def _naive(monkeypatch):
     """Compute with naive kernels, with which those of CPUs and GPUs are compared elsewhere."""
     for name in KERNELS:
         naive = import_module(f"penstock.kernels.naive.{name}")
         monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
 
 
-def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> LocalGraph:
+@pytest.fixture
+def whole(one_rank):
     """Return a graph of one rank: a hub, a node without edges, a loop."""
-    rng = np.random.default_rng(5)
-    edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
-    edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
-    if not directed:
-        edges |= {(b, a) for a, b in edges}
-    sources, targets = (np.array(side) for side in zip(*sorted(edges), strict=True))
-    weight = {(min(e), max(e)) if not directed else e: rng.uniform(0.5, 2) for e in sorted(edges)}
-    weights = np.array(
-        [weight[(a, b) if directed else (min(a, b), max(a, b))] for a, b in sorted(edges)]
-    )
-    csr = CSR.from_edges(sources, targets, NODES, weights=weights)
-    features = rng.normal(size=(NODES, WIDTH))
-    features[rng.random(features.shape) < 0.4] = 0
-    return LocalGraph(
-        rank=0,
-        size=1,
-        nodes=NODES,
-        edges=csr.edges,
-        ids=np.arange(NODES, dtype=np.int64),
-        owned=NODES,
-        interior=NODES,
-        columns=NODES,
-        indptr=csr.indptr,
-        indices=csr.indices,
-        weights=csr.weights if weighted else None,
-        symmetric=not directed,
-        features=sp.csr_matrix(features) if sparse else features,
-        label_kind="class",
-        labels=rng.integers(0, CLASSES, NODES).astype(np.int32),
-        splits=np.array([0] * (NODES - 3) + [1, 2, -1], np.int8),
-        outputs=CLASSES,
-    )
+
+    def whole(*, directed=False, weighted=False, sparse=False):
+        rng = np.random.default_rng(5)
+        edges = {(int(a), int(b)) for a, b in rng.integers(0, NODES - 1, (20, 2)) if a != b}
+        edges |= {(0, n) for n in range(1, NODES - 1)} | {(3, 3)}
+        if not directed:
+            edges |= {(b, a) for a, b in edges}
+        sources, targets = (np.array(side) for side in zip(*sorted(edges), strict=True))
+        low, high = (sources, targets) if directed else np.sort([sources, targets], axis=0)
+        weights = 1 + np.sin(low + 3.0 * high) / 2
+        csr = CSR.from_edges(sources, targets, NODES, weights=weights)
+        features = rng.normal(size=(NODES, WIDTH))
+        features[rng.random(features.shape) < 0.4] = 0
+        features = sp.csr_matrix(features) if sparse else features
+        return one_rank(csr, features, CLASSES, symmetric=not directed, weighted=weighted)
+
+    return whole
 
 
-def facts_of(local: LocalGraph) -> Facts:
-    features = local.features
-    nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
-    return Facts(
-        local.owned, local.columns, local.edges, local.nodes, 1, WIDTH, nonzeros, "class",
-        CLASSES, local.symmetric, local.weights is not None, False,
-    )  # fmt: skip
-
-
-def network_of(local: LocalGraph, model: Model, training: Training, pool: ThreadPool) -> Network:
-    plan = lower(model, facts_of(local), training, GUESS["cpu"])
-    complete = model.complete(CLASSES)
+def network_of(graph, model, training, pool):
+    local, facts = graph
+    plan, complete = lower(model, facts, training, GUESS["cpu"]), model.complete(CLASSES)
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
 
 
-def slopes(network: Network, weights: Any) -> tuple[Any, Any]:
+def slopes(network, weights):
     """Return places, and the gradient of ``(outputs * weights).sum()`` by finite differences."""
     values, found = network.parameters.values, []
     places = np.flatnonzero(values)  # all that were given a value, which check() does
@@ -117,15 +89,13 @@ LAYERS = {
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_are_those_of_finite_differences(name: str, directed: bool, order: str) -> None:
+def test_gradients_are_those_of_finite_differences(whole, name, directed, order):
     if name.startswith("gat") and order == "aggregate":
         pytest.skip("attention has the product first in any case")
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
     layer = LAYERS[name]
-    middle = replace(layer, residual=layer.residual)
-    model = Model(
-        layers=(layer, middle, replace(layer, channels=None, residual=False, dropout=0.0))
-    )
+    last = replace(layer, channels=None, residual=False, dropout=0.0)
+    model = Model(layers=(layer, layer, last))
     if layer.kind == "gat" and layer.concat:
         model = replace(model, layers=(*model.layers[:2], Layer("gat")))
     check(local, model, Training(order=order, seed=3, precompute=False))
@@ -133,12 +103,12 @@ def test_gradients_are_those_of_finite_differences(name: str, directed: bool, or
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_with_both_layouts(kind: str, layout: str) -> None:
+def test_gradients_with_input_dropout_with_both_layouts(whole, kind, layout):
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
     check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
 
-def check(local: LocalGraph, model: Model, training: Training) -> None:
+def check(local, model, training):
     rng = np.random.default_rng(11)
     weights = rng.normal(size=(NODES, CLASSES))
     with ThreadPool(1) as pool:
@@ -158,7 +128,7 @@ def check(local: LocalGraph, model: Model, training: Training) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str) -> None:
+def test_layouts_orders_and_precomputing_give_the_same_numbers(whole, kind):
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
@@ -183,22 +153,23 @@ def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
-def test_parallel_edges_count_each_in_every_model(kind: str) -> None:
+def test_parallel_edges_count_each_in_every_model(whole, kind):
     # As relations make them. A node's own row counts once where a model adds it: two loops do not
     # make it two.
     rng = np.random.default_rng(3)
     count = rng.integers(0, 4, (NODES, NODES)) * (rng.random((NODES, NODES)) < 0.4)
     count[:, 0], count[4] = 3, 0
     np.fill_diagonal(count, [0, 1, 2, 3, 0, 0, 2, 0, 1, 0])
-    plain = whole(directed=True)
+    local, facts = whole(directed=True)
     sources, targets = np.nonzero(count)
     times = count[sources, targets]
     csr = CSR.from_edges(np.repeat(sources, times), np.repeat(targets, times), NODES)
-    local = replace(plain, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    local = replace(local, edges=csr.edges, indptr=csr.indptr, indices=csr.indices)
+    facts = replace(facts, edges=csr.edges)
     name, _, aggregate = kind.partition("-")
-    layer = Layer(name, aggregate=aggregate or "mean", bias=False)  # type: ignore[arg-type]
+    layer = Layer(name, aggregate=aggregate or "mean", bias=False)
     with ThreadPool(1) as pool:
-        network = network_of(local, Model(layers=(layer,)), Training(), pool)
+        network = network_of((local, facts), Model(layers=(layer,)), Training(), pool)
         found = network.forward()
         of = {n.removeprefix("layers.0."): v for n, v in network.parameters.named().items()}
     x, once = local.features, count.astype(float)

@@ -1,33 +1,34 @@
 """What a plan decides, and that its memory is what a network takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import Memory, lower
 from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool
 
-FACTS = Facts(
-    rows=1000, columns=1000, edges=20_000, nodes=1000, ranks=1, features=100, nonzeros=100_000,
-    labels="class", outputs=40, symmetric=True, weighted=False, on_gpu=False,
-)  # fmt: skip
 RATES = Rates(dense=5e10, sparse=1e10, gather=1e10, stream=1e10)
 GCN = Model(layers=(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")))
 
 
+@pytest.fixture(scope="module")
+def graph(one_rank):
+    rng = np.random.default_rng(0)
+    ends = np.repeat(np.arange(1000), 6), rng.integers(0, 1000, 6000)
+    features = rng.random((1000, 100), np.float32)
+    return one_rank(CSR.from_edges(*ends, 1000), features, 40, symmetric=False)
+
+
 @pytest.mark.parametrize(("share", "sparse"), [(0.01, True), (0.19, True), (0.21, False)])
-def test_the_path_is_sparse_from_tau_on(share: float, sparse: bool) -> None:
+def test_the_path_is_sparse_from_tau_on(graph, share, sparse):
     assert RATES.tau == pytest.approx(0.8)
-    facts = replace(FACTS, nonzeros=round(share * FACTS.rows * FACTS.features))
+    facts = replace(graph[1], nonzeros=round(share * 1000 * 100))
     assert lower(GCN, facts, Training(), RATES).sparse is sparse
     assert lower(GCN, facts, Training(feature_layout="dense"), RATES).sparse is False
 
@@ -42,18 +43,8 @@ def test_the_path_is_sparse_from_tau_on(share: float, sparse: bool) -> None:
         Layer("gat", 24, heads=4),
     ],
 )
-def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
-    rng = np.random.default_rng(0)
-    degree, nodes = 6, FACTS.rows
-    local = LocalGraph(
-        rank=0, size=1, nodes=nodes, edges=degree * nodes, ids=np.arange(nodes), owned=nodes,
-        interior=nodes, columns=nodes, indptr=np.arange(nodes + 1, dtype=np.int64) * degree,
-        indices=np.sort(rng.integers(0, nodes, (nodes, degree)), axis=1).astype(np.int32).ravel(),
-        weights=None, symmetric=False,
-        features=rng.random((nodes, FACTS.features), np.float32), label_kind="class",
-        labels=np.zeros(nodes, np.int32), splits=np.zeros(nodes, np.int8), outputs=40,
-    )  # fmt: skip
-    facts = replace(FACTS, edges=local.edges, symmetric=False)
+def test_the_memory_is_what_a_network_takes(graph, layer):
+    local, facts = graph
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
     plan = lower(model, facts, Training(), GUESS["cpu"])
     with ThreadPool(1) as pool:
@@ -66,7 +57,7 @@ def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
     assert 0.5 * predicted < network.bytes < 1.1 * predicted
 
 
-def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert machine_rates("cpu", measure=False) == GUESS["cpu"]
     first = machine_rates("cpu")

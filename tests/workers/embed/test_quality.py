@@ -4,12 +4,6 @@ The mean over seeds, of a graph that is large enough for it: the MRR of one seed
 0.0026 here, and so the mean of two to 0.6 %.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,15 +13,18 @@ from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
 SEEDS = range(2)
-OPTIONS: dict[str, Any] = {
-    "model": "complex", "dim": 32, "negatives": 64,
-    "epochs": 15, "validate_every": 15, "validate_sample": 10_000,
-}  # fmt: skip
-Mean = Callable[..., float]
+OPTIONS = {
+    "model": "complex",
+    "dim": 32,
+    "negatives": 64,
+    "epochs": 15,
+    "validate_every": 15,
+    "validate_sample": 10_000,
+}
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def large(tmp_path_factory):
     """A graph of 49,139 edges, and 5,450 held out."""
     path = tmp_path_factory.mktemp("large") / "g"
     generate("kg", path, entities=2000, triples=80_000, relations=10, valid=0.1, quiet=True)
@@ -35,16 +32,16 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture
-def mean(large: Graph, gang: Any, tmp_path: Path) -> Mean:
-    """Return what trains on so many ranks, and returns the mean MRR of the last epoch."""
+def mean(large, on_threads, tmp_path):
+    """Return what trains on n ranks and returns the mean MRR of the last epoch."""
 
-    def mean(ranks: int, **options: Any) -> float:
+    def mean(ranks, **options):
         found = []
         for seed in SEEDS:
             folder = tmp_path / f"{ranks}-{options.get('partitions')}-{seed}"
             folder.mkdir()
             task = TrainTask(large.path, folder, Training(**OPTIONS, **options, seed=seed))
-            done = gang(ranks, lambda comm, task=task: train(comm, task))
+            done = on_threads(ranks, lambda comm, task=task: train(comm, task))
             found.append(done[0].validation["mrr"])
         return float(np.mean(found))
 
@@ -52,20 +49,16 @@ def mean(large: Graph, gang: Any, tmp_path: Path) -> Mean:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, float]:
+def alone():
     """What one rank reached in memory, once it was asked for."""
     return {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "partitions"),
-    [(1, 12), (2, None)],
-    ids=["out of core", "two ranks"],
+    ("ranks", "partitions"), [(1, 12), (2, None)], ids=["out of core", "two ranks"]
 )
-def test_quality_is_within_two_percent(
-    mean: Mean, alone: dict[str, float], ranks: int, partitions: int | None
-) -> None:
+def test_quality_is_within_two_percent(mean, alone, ranks, partitions):
     if not alone:
         alone["mrr"] = mean(1)
     whole = alone["mrr"]

@@ -26,7 +26,7 @@ def step(of, gradient, optimizer, lr=0.1):
 @pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.SGD])
 @pytest.mark.parametrize("ranks", [2, 5])
 @pytest.mark.parametrize("first", [0, 10])
-def test_the_sum_of_changes_is_that_of_one_after_another(gang, optimizer, ranks, first):
+def test_the_sum_of_changes_is_that_of_one_after_another(on_threads, optimizer, ranks, first):
     steps = 8
     rng = np.random.default_rng(0)
     # Of the size that is usual; what is 0 is never touched.
@@ -43,7 +43,7 @@ def test_the_sum_of_changes_is_that_of_one_after_another(gang, optimizer, ranks,
         shared.finish()
         return mine
 
-    found = gang(ranks, train)
+    found = on_threads(ranks, train)
     _, alone = table(1, optimizer, first)
     begun = alone.values.copy()
     for gradient in gradients.reshape(-1, 3, 4):
@@ -57,7 +57,7 @@ def test_the_sum_of_changes_is_that_of_one_after_another(gang, optimizer, ranks,
         np.testing.assert_allclose(ours, theirs, rtol=0.02 if first else 0.15, atol=1e-6)
 
 
-def test_means_of_adam_are_averaged_and_its_changes_added(gang):
+def test_means_of_adam_are_averaged_and_its_changes_added(on_threads):
     def train(comm):
         rules, mine = table(1, Optimizer.ADAM, 0)
         shared = SharedRelations(comm, mine, rules, every=4)
@@ -69,6 +69,6 @@ def test_means_of_adam_are_averaged_and_its_changes_added(gang):
         return mine
 
     _, begun = table(1, Optimizer.ADAM, 0)
-    for one in gang(3, train):
+    for one in on_threads(3, train):
         np.testing.assert_allclose(one.values, begun.values + 6, rtol=1e-6)
         np.testing.assert_array_equal(one.state, 2)

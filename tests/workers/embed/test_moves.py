@@ -48,7 +48,7 @@ class Holder:
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("states", [0, 1, 2])
 @pytest.mark.parametrize("name", [None, "prefetch"])
-def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
+def test_values_and_states_move_together(on_threads, tmp_path, ranks, states, name):
     """A partition counts its visits, on whatever rank; no visit is lost, none counts twice."""
     partitions, epochs = 12, 2
 
@@ -65,8 +65,9 @@ def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
             one.buffer.flush()
             found = {}
             for partition in one.moves.held:
-                slot = [np.zeros((one.table.geometry.rows, 16), np.float32)
-                        for _ in range(1 + states)]  # fmt: skip
+                slot = [
+                    np.zeros((one.table.geometry.rows, 16), np.float32) for _ in range(1 + states)
+                ]
                 one.table.read(one.versions.current(partition), slot).result()
                 found[partition] = slot
             return visits, found
@@ -74,7 +75,7 @@ def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
             one.buffer.close()
             one.table.close()
 
-    every = gang(ranks, train)
+    every = on_threads(ranks, train)
     visits = sum(visits for visits, _ in every)
     held = [partition for _, found in every for partition in found]
     assert sorted(held) == list(range(partitions))
