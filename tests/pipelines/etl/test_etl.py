@@ -8,14 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock import Graph, etl, walk_array
+from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
@@ -45,59 +42,6 @@ def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -
     )
 
 
-def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
-    """Return {(source, target, relation): weights}, by the steps that docs/etl.md lists."""
-    relation = options.get("relation")
-    directed = options.get("directed", relation is not None)
-    arcs: Arcs = {}
-    for row in table.itertuples():
-        u, v, w = row.src, row.dst, float(row.weight) if options.get("weight") else 1.0
-        if u == v and options.get("self_loops", "keep" if relation else "drop") == "drop":
-            continue
-        r = (row.relation,) if relation else ()
-        arcs.setdefault((u, v, *r), []).append(w)
-        if not directed and u != v:
-            arcs.setdefault((v, u, *r), []).append(w)
-    if not options.get("weight"):
-        if options.get("duplicates") != "keep":
-            arcs = {key: [1.0] for key in arcs}
-        return arcs
-    merge = {"sum": sum, "max": max, "min": min, "first": lambda w: w[0]}.get(
-        options.get("duplicates", "sum")
-    )
-    if merge is not None:
-        arcs = {key: [float(np.float32(merge(weights)))] for key, weights in arcs.items()}
-    return arcs
-
-
-def expected_nodes(table: pd.DataFrame, arcs: Arcs, options: dict[str, Any]) -> set[Any]:
-    graph = nx.MultiDiGraph()
-    graph.add_nodes_from(pd.concat([table.src, table.dst]).tolist())
-    for key, weights in arcs.items():
-        graph.add_edges_from([key[:2]] * len(weights))
-
-    directed = options.get("directed", options.get("relation") is not None)
-
-    def degree(node: Any) -> int:
-        return int(graph.out_degree(node) + (graph.in_degree(node) if directed else 0))
-
-    if options.get("min_degree"):
-        few = [node for node in graph if degree(node) < options["min_degree"]]
-        graph.remove_nodes_from(few)
-    if options.get("largest_component"):
-        components = list(nx.weakly_connected_components(graph))
-        largest = max(components, key=lambda c: (len(c), [-x for x in [sorted_rank(table, c)]]))
-        graph = graph.subgraph(largest).copy()
-    if options.get("drop_isolated"):
-        graph.remove_nodes_from([node for node in list(graph) if degree(node) == 0])
-    return set(graph)
-
-
-def sorted_rank(table: pd.DataFrame, nodes: set[Any]) -> int:
-    ids = sorted(set(table.src) | set(table.dst))
-    return min(ids.index(node) for node in nodes)
-
-
 def arcs_of(graph: Graph) -> Arcs:
     ids = graph.user_ids().to_pylist()
     csr = graph.csr()
@@ -107,48 +51,6 @@ def arcs_of(graph: Graph) -> Arcs:
         weight = 1.0 if csr.weights is None else float(csr.weights[e])
         arcs.setdefault((ids[u], ids[v], *r), []).append(weight)
     return arcs
-
-
-CASES: list[dict[str, Any]] = [
-    {},
-    {"directed": True},
-    {"weight": "weight"},
-    {"weight": "weight", "duplicates": "max"},
-    {"weight": "weight", "duplicates": "min"},
-    {"weight": "weight", "duplicates": "first", "directed": True},
-    {"weight": "weight", "duplicates": "keep"},
-    {"duplicates": "keep", "directed": True, "self_loops": "keep"},
-    {"weight": "weight", "self_loops": "keep"},
-    {"relation": "relation", "weight": "weight", "directed": False},
-    {"relation": "relation", "directed": True, "drop_isolated": True},
-    {"min_degree": 4, "weight": "weight"},
-    {"min_degree": 3, "directed": True, "drop_isolated": True, "relation": "relation"},
-    {"largest_component": True, "weight": "weight"},
-    {"relabel": "random", "min_degree": 2, "largest_component": True, "drop_isolated": True},
-    {"relabel": "degree", "directed": True, "largest_component": True},
-]
-
-
-@pytest.mark.parametrize("options", CASES, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
-@pytest.mark.parametrize("kind", ["int", "string"])
-def test_graph_is_what_the_reference_makes(
-    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], kind: str
-) -> None:
-    table = random_edges(
-        len(str(options)), kind, rows=90 if "largest_component" in options else 400
-    )
-    table.to_parquet(tmp_path / "edges.parquet", row_group_size=70)
-    unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
-    report = etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **options, **unnamed)
-    graph = Graph.open(tmp_path / "g")
-    graph.validate()
-    arcs = expected_arcs(table, options)
-    nodes = expected_nodes(table, arcs, options)
-    arcs = {key: weights for key, weights in arcs.items() if {key[0], key[1]} <= nodes}
-    assert set(graph.user_ids().to_pylist()) == nodes
-    assert arcs_of(graph) == arcs
-    assert (report.nodes, report.edges) == (len(nodes), sum(map(len, arcs.values())))
-    assert report.rows_read == len(table)
 
 
 def test_internal_ids_follow_the_order_asked_for(tmp_path: Path, cluster: ClusterSpec) -> None:
@@ -238,78 +140,6 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-TIMED: list[dict[str, Any]] = [
-    {},
-    {"weight": "weight"},
-    {"weight": "weight", "duplicates": "first", "directed": True},
-    {"weight": "weight", "duplicates": "keep", "relation": "relation", "directed": True},
-    {"weight": "weight", "merge_times": True},
-    {"weight": "weight", "merge_times": True, "duplicates": "first", "directed": True},
-    {"merge_times": True, "duplicates": "max", "relation": "relation", "min_degree": 1},
-]
-
-
-@pytest.mark.parametrize("options", TIMED, ids=lambda o: ",".join(f"{k}={v}" for k, v in o.items()))
-@pytest.mark.parametrize("dtype", ["int64", "float64"])
-def test_an_edge_repeated_at_another_time_is_another_edge(
-    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], dtype: str
-) -> None:
-    table = random_edges(9, rows=900, ids=12)
-    table["time"] = np.random.default_rng(1).integers(-3, 3, len(table)).astype(dtype)
-    table.to_parquet(tmp_path / "edges.parquet", row_group_size=130)
-    unnamed = {name: "none" for name in ("weight", "relation") if name not in options}
-    report = etl(
-        tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, time="time",
-        **options, **unnamed,
-    )  # fmt: skip
-    graph = Graph.open(tmp_path / "g")
-    graph.validate()
-    ids, csr = graph.user_ids().to_pylist(), graph.csr()
-    found = [
-        (ids[u], ids[v], 0 if csr.relations is None else int(csr.relations[e]),
-         csr.times[e], 1.0 if csr.weights is None else csr.weights[e])
-        for e, (u, v) in enumerate(zip(csr.sources(), csr.indices, strict=True))
-    ]  # fmt: skip
-    # What pandas makes of it, by the steps of docs/etl.md.
-    # Edges with relations keep those from a node to itself.
-    frame = table if "relation" in options else table[table.src != table.dst]
-    if not options.get("directed", "relation" in options):
-        back = frame[frame.src != frame.dst].rename(columns={"src": "dst", "dst": "src"})
-        frame = pd.concat([frame, back]).sort_index(kind="stable")
-    typed = "relation" in options
-    names = {name: i for i, name in enumerate(graph.manifest.relations or ())}
-    frame = frame.assign(
-        relation=frame.relation.map(names) if typed else 0,
-        weight=frame.weight.astype(np.float64) if "weight" in options else 1.0,
-    )
-    by, how = ["src", "dst", "relation", "time"], options.get("duplicates", "sum")
-    arcs = len(frame)
-    if options.get("merge_times"):
-        by.remove("time")
-    if how != "keep":
-        rules = {"weight": how if "weight" in options else "first"}
-        if options.get("merge_times"):
-            rules["time"] = "first" if how == "first" else "max"
-        frame = frame.groupby(by, as_index=False).agg(rules)
-    columns = ["src", "dst", "relation", "time", "weight"]
-    expected = frame[columns].astype({"weight": np.float32}).itertuples(index=False, name=None)
-    assert sorted(found) == sorted(expected)
-    assert report.duplicates_merged == arcs - len(found)
-    # Among edges that are equal else, times ascend.
-    rank = {node: i for i, node in enumerate(ids)}
-    keys = [(rank[u], rank[v], r, when) for u, v, r, when, _ in found]
-    assert keys == sorted(keys)
-
-
-def test_a_walk_in_time_finds_the_way_that_the_first_of_two_edges_opens(
-    tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    (tmp_path / "e.csv").write_text("src,dst,time\na,b,1\nb,c,5\na,b,9\na,b,9\n")
-    etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, time="time")
-    paths = walk_array(tmp_path / "g", temporal=True, length=3, walks=40)
-    assert [0, 1, 2] in paths.tolist()
-
-
 @pytest.mark.parametrize(
     ("options", "weights"),
     [
@@ -346,21 +176,6 @@ def test_text_ids_are_numbered_in_the_order_of_their_bytes(
     assert Graph.open(tmp_path / "g").user_ids().to_pylist() == sorted(set(ids), key=str.encode)
 
 
-@pytest.mark.parametrize(
-    ("name", "given"), [("m.npz", "m.npz"), ("m.dat", "m.dat"), ("d/m.npz", "d")]
-)
-def test_a_matrix_names_its_nodes_however_it_is_named(
-    tmp_path: Path, cluster: ClusterSpec, name: str, given: str
-) -> None:
-    import scipy.sparse as sp
-
-    (tmp_path / "d").mkdir()
-    with (tmp_path / name).open("wb") as file:
-        sp.save_npz(file, sp.coo_matrix(([1.0, 1.0], ([0, 1], [1, 0])), (5, 5)))
-    etl(tmp_path / given, tmp_path / "g", cluster=cluster, format="npz")
-    assert Graph.open(tmp_path / "g").num_nodes == 5
-
-
 @pytest.mark.parametrize("once", [True, False])
 def test_a_symmetric_matrix_lists_each_edge_twice(
     tmp_path: Path, cluster: ClusterSpec, once: bool
@@ -394,9 +209,13 @@ def test_an_edge_keeps_its_split_if_others_go(
     def held(name: str, rows: pd.DataFrame, **options: Any) -> dict[frozenset[Any], str]:
         rows.to_parquet(tmp_path / "e.parquet")
         etl(
-            tmp_path / "e.parquet", tmp_path / name, cluster=cluster, directed=False,
-            split_edges=(0.6, 0.2, 0.2), **options,
-        )  # fmt: skip
+            tmp_path / "e.parquet",
+            tmp_path / name,
+            cluster=cluster,
+            directed=False,
+            split_edges=(0.6, 0.2, 0.2),
+            **options,
+        )
         graph = Graph.open(tmp_path / name)
         ids = graph.user_ids().to_pylist()
         return {
@@ -418,9 +237,14 @@ def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: Clu
     for directed in (False, True):
         out = tmp_path / f"g{directed}"
         etl(
-            tmp_path / "edges.parquet", out, cluster=cluster, time="time", relation="none",
-            split_edges=(0.6, 0.2, 0.2), directed=directed,
-        )  # fmt: skip
+            tmp_path / "edges.parquet",
+            out,
+            cluster=cluster,
+            time="time",
+            relation="none",
+            split_edges=(0.6, 0.2, 0.2),
+            directed=directed,
+        )
         graph = Graph.open(out)
         csr = graph.csr()
         pairs = {"train": set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))}
@@ -449,22 +273,6 @@ def test_triples_without_relations(
     assert graph.manifest.relations is None
     ids, csr = graph.user_ids().to_pylist(), graph.csr()
     assert {ids[u] + ids[v] for u, v in zip(csr.sources(), csr.indices, strict=True)} == arcs
-
-
-def test_triples_are_directed_and_the_same_triple_twice_is_one(
-    tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    (tmp_path / "kg.txt").write_text(TRIPLES)
-    report = etl(tmp_path / "kg.txt", tmp_path / "g", cluster=cluster)
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.directed
-    assert set(arcs_of(graph)) == {
-        ("a", "b", "likes"), ("b", "a", "likes"), ("b", "c", "knows"), ("a", "b", "knows"),
-    }  # fmt: skip
-    assert report.edges == report.duplicates_merged + 3 == 4
-    report = etl(tmp_path / "kg.txt", tmp_path / "u", cluster=cluster, directed=False)
-    assert not Graph.open(tmp_path / "u").manifest.directed
-    assert report.edges == 6  # likes and knows of a and b, knows of b and c, both ways
 
 
 TU_FILES = {"A": "1, 1\n1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "edge_labels": "0\n1\n1\n"}
@@ -511,12 +319,6 @@ def test_a_column_of_relations_makes_a_table_directed(
     assert (plain.directed, plain.edges) == (False, 4)
 
 
-def test_relations_of_a_zoo_direct_nothing(tmp_path: Path, cluster: ClusterSpec) -> None:
-    (tmp_path / "z.csv").write_text("graph,source,target,relation\n1,1,2,single\n1,2,3,double\n")
-    report = etl(tmp_path / "z.csv", tmp_path / "g", cluster=cluster, format="zoo")
-    assert (report.directed, report.edges) == (False, 4)
-
-
 def test_the_command_line_asks_for_either_direction(tmp_path: Path) -> None:
     (tmp_path / "kg.txt").write_text(TRIPLES)
     for number, (flags, directed) in enumerate(
@@ -533,9 +335,12 @@ def test_triples_are_split_one_by_one(tmp_path: Path, cluster: ClusterSpec) -> N
     rows = sorted((h, r, t) for h, r, t in rows if h != t)
     pd.DataFrame(rows).to_csv(tmp_path / "kg.txt", sep="\t", header=False, index=False)
     etl(
-        tmp_path / "kg.txt", tmp_path / "g", cluster=cluster, format="triples",
+        tmp_path / "kg.txt",
+        tmp_path / "g",
+        cluster=cluster,
+        format="triples",
         split_edges=(0.7, 0.15, 0.15),
-    )  # fmt: skip
+    )
     graph = Graph.open(tmp_path / "g")
     graph.validate()
     ids, names = graph.user_ids().to_pylist(), [int(name) for name in graph.manifest.relations]
@@ -576,23 +381,6 @@ def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "nobody" in capsys.readouterr().err
 
 
-def test_the_plan_of_columns_that_are_small_on_disk_has_room_for_their_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows, path = 100_000, tmp_path / "zoo.parquet"
-    columns = {
-        "graph_id": np.arange(rows) // 100,
-        "source": np.zeros(rows),
-        "target": np.ones(rows),
-    }
-    pq.write_table(pa.table(columns), path)
-    for job in ("etl", "centrality"):
-        words = [job, str(path), str(tmp_path / "out"), "--format", "zoo", "--plan", "--json"]
-        assert run(words) == 0
-        least = 10 * path.stat().st_size
-        assert json.loads(capsys.readouterr().out)["disk_bytes"] >= max(3 * 8 * rows, least)
-
-
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("kind", ["int", "date", "float"])
 def test_the_newest_edges_are_held_out(
@@ -617,12 +405,21 @@ def test_the_newest_edges_are_held_out(
     for older, newer in pairwise(parts):
         assert older.max() < newer.min()
     with pytest.raises(UsageError):
-        etl(tmp_path / "e.parquet", tmp_path / "h", split_edges=(0.8, 0.1, 0.1),
-            split_edges_by="time")  # fmt: skip
+        etl(
+            tmp_path / "e.parquet",
+            tmp_path / "h",
+            split_edges=(0.8, 0.1, 0.1),
+            split_edges_by="time",
+        )
     table["t"] = times[0]
     table.to_parquet(tmp_path / "e.parquet")
     with pytest.raises(InputError):
         etl(tmp_path / "e.parquet", tmp_path / "h", split_edges_by="time", **options)
     with pytest.raises(UsageError):
-        etl(tmp_path / "e.parquet", tmp_path / "h", split_edges_by="time", merge_times=True,
-            **options)  # fmt: skip
+        etl(
+            tmp_path / "e.parquet",
+            tmp_path / "h",
+            split_edges_by="time",
+            merge_times=True,
+            **options,
+        )

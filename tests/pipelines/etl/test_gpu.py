@@ -35,12 +35,22 @@ def backend(name: str) -> Iterator[None]:
     [
         {"weight": "none", "relation": "none"},
         {"weight": "weight", "relation": "relation", "time": "time", "relabel": "random"},
-        {"weight": "weight", "duplicates": "max", "directed": True, "relation": "none",
-         "split_edges": (0.8, 0.1, 0.1)},
-        {"relation": "relation", "duplicates": "first", "self_loops": "keep",
-         "split_edges": (0.5, 0.2, 0.3), "min_degree": 2},
+        {
+            "weight": "weight",
+            "duplicates": "max",
+            "directed": True,
+            "relation": "none",
+            "split_edges": (0.8, 0.1, 0.1),
+        },
+        {
+            "relation": "relation",
+            "duplicates": "first",
+            "self_loops": "keep",
+            "split_edges": (0.5, 0.2, 0.3),
+            "min_degree": 2,
+        },
     ],
-)  # fmt: skip
+)
 def test_same_bytes_as_on_the_cpu(
     tmp_path: Path, cluster: ClusterSpec, kind: str, options: dict[str, Any]
 ) -> None:

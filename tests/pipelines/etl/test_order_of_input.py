@@ -50,9 +50,14 @@ def test_the_time_window_is_of_training_edges(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("src,dst,day\n1,2,2026-11-01\n2,3,2026-11-25\n")
     (tmp_path / "new.csv").write_text("src,dst,day\n1,3,2026-11-21\n")
     penstock.etl(
-        tmp_path / "old.csv", tmp_path / "g", time="day", until="2026-11-20", directed=True,
-        test=tmp_path / "new.csv", cluster="threads",
-    )  # fmt: skip
+        tmp_path / "old.csv",
+        tmp_path / "g",
+        time="day",
+        until="2026-11-20",
+        directed=True,
+        test=tmp_path / "new.csv",
+        cluster="threads",
+    )
     graph = Graph.open(tmp_path / "g")
     assert graph.num_edges == 1
     assert graph.manifest.heldout == {"test": 1}

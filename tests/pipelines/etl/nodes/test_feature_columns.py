@@ -94,14 +94,21 @@ def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standar
 TYPES = {
     "dictionary": (pa.array(WAREHOUSE["plan"]).dictionary_encode(), "plan"),
     "large": (pa.array(WAREHOUSE["plan"], pa.large_string()), "plan"),
-    "seconds": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
-                         pa.timestamp("s")), "born"),
-    "zone": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
-                      pa.timestamp("us", "Asia/Tokyo")), "born"),  # days are those of UTC
+    "seconds": (
+        pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN], pa.timestamp("s")),
+        "born",
+    ),
+    "zone": (
+        pa.array(
+            [datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
+            pa.timestamp("us", "Asia/Tokyo"),
+        ),
+        "born",
+    ),  # days are those of UTC
     "text": (pa.array([f"{day} 12:00:00" for day in BORN]), "born"),
     "date64": (pa.array(WAREHOUSE["born"], pa.date64()), "born"),
     "yes or no": (pa.array(["TRUE", "False", "true", "true"]), "paid"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TYPES)
@@ -115,9 +122,13 @@ def test_one_value_in_other_types(edges: Path, case: str) -> None:
 def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
     columns = {"zip": [10, None, 10, 7], "x": [1.0, 2.0, 3.0, 4.0]}
     got = made(
-        edges, columns, f"g.{suffix}",
-        feature_columns=("x",), category_columns=("z*",), missing_features="zero",
-    )  # fmt: skip
+        edges,
+        columns,
+        f"g.{suffix}",
+        feature_columns=("x",),
+        category_columns=("z*",),
+        missing_features="zero",
+    )
     assert [*got] == ["x", "zip=10", "zip=7"]
     assert got.to_numpy().tolist() == [[1, 1, 0], [2, 0, 0], [3, 1, 0], [4, 0, 1]]
     with pytest.raises(InputError, match=r"zip"):  # a value is missing
@@ -141,18 +152,25 @@ def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
 
 def test_columns_without_anything_to_tell(edges: Path) -> None:
     columns = {
-        "constant": [0.1] * 4, "nothing": pa.nulls(4, pa.float64()), "void": pa.nulls(4),
-        "plan": ["pro"] * 4, "born": [date(2026, 1, 1)] * 4,
-    }  # fmt: skip
+        "constant": [0.1] * 4,
+        "nothing": pa.nulls(4, pa.float64()),
+        "void": pa.nulls(4),
+        "plan": ["pro"] * 4,
+        "born": [date(2026, 1, 1)] * 4,
+    }
     got = made(edges, columns, standardise=True, missing_features="mean")
     assert [*got][:4] == ["constant", "nothing", "void", "plan=pro"]
     assert not got[["constant", "nothing", "void", "born:days"]].to_numpy().any()
     assert (got["plan=pro"] == 1).all()
     with pytest.raises(InputError, match="nothing"):  # of no category
         made(
-            edges, columns, "h.parquet", feature_columns=(), category_columns=("nothing",),
+            edges,
+            columns,
+            "h.parquet",
+            feature_columns=(),
+            category_columns=("nothing",),
             missing_features="zero",
-        )  # fmt: skip
+        )
 
 
 def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
@@ -188,13 +206,21 @@ SPELLED: dict[str, tuple[list[str], list[Any]]] = {
     "float": (["10.0", "2.0", "", "-3.0"], [10, 2, None, -3]),
     "decimal": (["10", "7.50", "", "2.0"], [Decimal("10.00"), Decimal("7.50"), None, Decimal(2)]),
     "flag": (["True", "FALSE", "", "true"], [True, False, None, True]),
-    "day": (["2026-11-01", "2026-10-02", "", "2026-11-01"],
-            [date(2026, 11, 1), date(2026, 10, 2), None, date(2026, 11, 1)]),
-    "moment": (["2026-11-01T00:00:00", "2026-10-02 01:00:00.5", "", "2026-11-01"],
-               [datetime(2026, 11, 1), datetime(2026, 10, 2, 1, 0, 0, 500_000), None,
-                datetime(2026, 11, 1)]),
+    "day": (
+        ["2026-11-01", "2026-10-02", "", "2026-11-01"],
+        [date(2026, 11, 1), date(2026, 10, 2), None, date(2026, 11, 1)],
+    ),
+    "moment": (
+        ["2026-11-01T00:00:00", "2026-10-02 01:00:00.5", "", "2026-11-01"],
+        [
+            datetime(2026, 11, 1),
+            datetime(2026, 10, 2, 1, 0, 0, 500_000),
+            None,
+            datetime(2026, 11, 1),
+        ],
+    ),
     "code": (["007", "v1.10", "v1.1", "7"], ["007", "v1.10", "v1.1", "7"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPELLED)
@@ -204,8 +230,10 @@ def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) ->
     options: dict[str, Any] = {"missing_features": "zero"}
     first = options | {"feature_columns": (name,), "category_columns": (name,)}
     again = options | {"features_as": edges.parent / "g"}
-    for today, tomorrow in ((("g.csv", text), ("h.parquet", typed)),
-                            (("g.parquet", typed), ("h.csv", text))):  # fmt: skip
+    for today, tomorrow in (
+        (("g.csv", text), ("h.parquet", typed)),
+        (("g.parquet", typed), ("h.csv", text)),
+    ):
         expected = made(edges, today[1], today[0], **first)
         pd.testing.assert_frame_equal(made(edges, tomorrow[1], tomorrow[0], **again), expected)
 
@@ -220,9 +248,12 @@ def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None
         with pytest.raises(PenstockError, match=name):
             etl(edges, edges.parent / "h", **given)
     etl(
-        edges, edges.parent / "h", features_as=edges.parent / "g", missing_features="zero",
+        edges,
+        edges.parent / "h",
+        features_as=edges.parent / "g",
+        missing_features="zero",
         **options,
-    )  # fmt: skip
+    )
     assert Graph.open(edges.parent / "h").features().ravel().tolist() == [3, 0, 2, 1]
 
 
@@ -239,27 +270,40 @@ def test_files_agree_on_what_a_column_is(edges: Path) -> None:
     table(folder / "0.parquet", {"plan": pa.nulls(2), "x": ["1", "2"]}, [0, 1])
     table(folder / "1.parquet", {"x": [3, 4], "plan": ["b", "a"]}, [2, 3])
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=folder, missing_features="zero",
+        edges,
+        edges.parent / "g",
+        cluster="threads",
+        nodes=folder,
+        missing_features="zero",
         feature_columns=("plan", "x"),
-    )  # fmt: skip
+    )
     graph = Graph.open(edges.parent / "g")
     assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
     assert graph.features().tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 3], [1, 0, 4]]
     table(folder / "1.parquet", {"x": [date(2026, 1, 1)] * 2, "plan": ["b", "a"]}, [2, 3])
     with pytest.raises(InputError, match="x of .*1.parquet"):
         etl(
-            edges, edges.parent / "h", cluster="threads", nodes=folder, missing_features="zero",
+            edges,
+            edges.parent / "h",
+            cluster="threads",
+            nodes=folder,
+            missing_features="zero",
             feature_columns=("plan", "x"),
-        )  # fmt: skip
+        )
 
 
 def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
     columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
     nodes = table(edges.parent / "n.parquet", columns)
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("*",),
-        on_bad_rows="skip", unknown_nodes="drop",
-    )  # fmt: skip
+        edges,
+        edges.parent / "g",
+        cluster="threads",
+        nodes=nodes,
+        feature_columns=("*",),
+        on_bad_rows="skip",
+        unknown_nodes="drop",
+    )
     assert Graph.open(edges.parent / "g").manifest.feature_names == ("plan=a", "plan=b", "x")
 
 
@@ -290,8 +334,13 @@ def test_options_of_the_first_night_may_stay(edges: Path) -> None:
 def test_a_node_without_a_row_is_a_row_without_values(edges: Path, how: str) -> None:
     nodes = table(edges.parent / "n.parquet", {"age": [30.0, 50.0, 40.0]}, [0, 1, 2])
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("age",),
-        missing_features=how, unknown_nodes="add",
-    )  # fmt: skip
+        edges,
+        edges.parent / "g",
+        cluster="threads",
+        nodes=nodes,
+        feature_columns=("age",),
+        missing_features=how,
+        unknown_nodes="add",
+    )
     expected = 40.0 if how == "mean" else 0.0
     assert Graph.open(edges.parent / "g").features()[:, 0].tolist() == [30.0, 50.0, 40.0, expected]

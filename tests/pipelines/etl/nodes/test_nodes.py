@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from penstock import Graph, etl, info
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.pipelines.cli import run
 
 IDS = [40, 10, 30, 20, 50, 60]
@@ -42,8 +42,9 @@ def test_node_data_follow_their_ids(
     nodes = table(
         colour=["red", "blue", "red", None, "green", "blue"],
         part=["train", "valid", "test", "train", None, "train"],
-        x0=np.arange(6) / 4, x1=np.arange(6) * 10.0,
-    )  # fmt: skip
+        x0=np.arange(6) / 4,
+        x1=np.arange(6) * 10.0,
+    )
     path = tmp_path / f"nodes{suffix}"
     nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path)
     etl(
@@ -70,33 +71,6 @@ def test_node_data_follow_their_ids(
     np.testing.assert_array_equal(graph.features(), truth[["x0", "x1"]].to_numpy(np.float32))
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_features_in_a_file_of_their_own(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, sparse: bool
-) -> None:
-    table().to_csv(tmp_path / "nodes.csv", index=False)
-    dense = np.arange(18, dtype=np.float32).reshape(6, 3)
-    if sparse:
-        sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(dense))
-    else:
-        np.save(tmp_path / "x.npy", dense)
-    etl(
-        edges,
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=tmp_path / "nodes.csv",
-        relabel="random",
-        features=tmp_path / ("x.npz" if sparse else "x.npy"),
-    )
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.features is not None
-    assert graph.manifest.features.kind == ("sparse" if sparse else "dense")
-    assert graph.manifest.features.nonzeros == 17
-    got = graph.features()
-    rows = [IDS.index(i) for i in graph.user_ids().to_pylist()]
-    np.testing.assert_array_equal(got.toarray() if sparse else got, dense[rows])
-
-
 def test_features_without_a_table_number_nodes_from_0(tmp_path: Path, cluster: ClusterSpec) -> None:
     pd.DataFrame({"src": [0, 1], "dst": [1, 3]}).to_csv(tmp_path / "e.csv", index=False)
     np.save(tmp_path / "x.npy", np.arange(5, dtype=np.float32)[:, None])
@@ -107,23 +81,6 @@ def test_features_without_a_table_number_nodes_from_0(tmp_path: Path, cluster: C
     np.save(tmp_path / "x.npy", np.zeros((3, 1), np.float32))
     with pytest.raises(InputError, match="3"):
         etl(tmp_path / "e.csv", tmp_path / "h", cluster=cluster, features=tmp_path / "x.npy")
-
-
-def test_multi_label_and_values(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    nodes = table(
-        tags=[["a", "b"], [], ["b"], None, ["c", "a"], ["c"]], score=[1, 2.5, None, 4, 5, 6]
-    )
-    nodes.to_parquet(tmp_path / "nodes.parquet")
-    common = {"cluster": cluster, "nodes": tmp_path / "nodes.parquet"}
-    etl(edges, tmp_path / "multi", label="tags", **common)
-    graph = Graph.open(tmp_path / "multi")
-    assert (graph.manifest.labels, graph.manifest.classes) == ("multi", ("a", "b", "c"))
-    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
-    assert labels == {40: [0, 1], 10: [], 30: [1], 20: None, 50: [2, 0], 60: [2]}
-    etl(edges, tmp_path / "value", label="score", **common)
-    graph = Graph.open(tmp_path / "value")
-    assert graph.manifest.labels == "value"
-    np.testing.assert_array_equal(graph.labels(), np.array([2.5, 4, np.nan, 1, 5, 6], np.float32))
 
 
 LISTS = {
@@ -190,16 +147,42 @@ GAPS = {
     "with gaps": ([2, None, 10, 2, 0, None], {}, "class", "0 2 10", [1, -1, 2, 1, 0, -1]),
     "fractions": ([2.5, None, 1, 2, 0, 1], {}, "value", None, None),
     "-1 is a class": ([0, -1, 1, 1, 0, -1], {}, "class", "-1 0 1", [1, 0, 2, 2, 1, 0]),
-    "-1 is none": ([0, -1, 1, 1, 0, -1], {"label_missing": -1}, "class", "0 1",
-                   [0, -1, 1, 1, 0, -1]),
-    "-1.0 is none": ([0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1"}, "class", "0 1",
-                     [0, -1, 1, 1, 0, -1]),
+    "-1 is none": (
+        [0, -1, 1, 1, 0, -1],
+        {"label_missing": -1},
+        "class",
+        "0 1",
+        [0, -1, 1, 1, 0, -1],
+    ),
+    "-1.0 is none": (
+        [0.0, -1.0, 1, 1, 0, -1],
+        {"label_missing": "-1"},
+        "class",
+        "0 1",
+        [0, -1, 1, 1, 0, -1],
+    ),
     "-1.0 is none of the classes": (
-        [0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1", "label_kind": "class"}, "class", "0 1",
-        [0, -1, 1, 1, 0, -1]),
-    "a text is none": (["9", "?", "10", "9", "9", "?"], {"label_missing": "?"}, "class", None,
-                       None),
-}  # fmt: skip
+        [0.0, -1.0, 1, 1, 0, -1],
+        {"label_missing": "-1", "label_kind": "class"},
+        "class",
+        "0 1",
+        [0, -1, 1, 1, 0, -1],
+    ),
+    "an empty text is none": (
+        ["a", "", "b", None, "a", ""],
+        {},
+        "class",
+        "a b",
+        [0, -1, 1, -1, 0, -1],
+    ),
+    "a text is none": (
+        ["9", "?", "10", "9", "9", "?"],
+        {"label_missing": "?"},
+        "class",
+        None,
+        None,
+    ),
+}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -229,21 +212,13 @@ def test_labels_are_what_the_report_says(
         assert (count, len(told["labels"]["classes"])) == (4, 2)
 
 
-def test_an_empty_text_in_parquet_is_no_label(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(kind=["a", "", "b", None, "a", ""]).to_parquet(tmp_path / "n.parquet")
-    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "n.parquet", label="kind")
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.classes == ("a", "b")
-    assert int(graph.labelled().sum()) == 3
-
-
 def test_a_fixed_number_of_classes_a_node(
     tmp_path: Path, edges: Path, cluster: ClusterSpec
 ) -> None:
-    pairs = pa.array([["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]],
-                     pa.list_(pa.string(), 2))  # fmt: skip
+    pairs = pa.array(
+        [["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]],
+        pa.list_(pa.string(), 2),
+    )
     pq.write_table(pa.table({"id": IDS, "tags": pairs}), tmp_path / "n.parquet")
     options = {"cluster": cluster, "nodes": tmp_path / "n.parquet", "label": "tags"}
     etl(edges, tmp_path / "g", **options)
@@ -323,36 +298,15 @@ def test_features_that_have_no_names(tmp_path: Path, edges: Path, cluster: Clust
         etl(edges, tmp_path / "h", **options)
 
 
-def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    table(v=np.arange(6.0)).query("id != 20").to_csv(tmp_path / "nodes.csv", index=False)
-    common = {"cluster": cluster, "nodes": tmp_path / "nodes.csv", "feature_columns": ("v",)}
-    with pytest.raises(InputError, match="20"):
-        etl(edges, tmp_path / "g", **common)
-    etl(edges, tmp_path / "add", unknown_nodes="add", **common)
-    graph = Graph.open(tmp_path / "add")
-    assert graph.user_ids().to_pylist() == sorted(IDS)
-    assert graph.features()[:, 0].tolist() == [1, 0, 2, 0, 4, 5]
-    report = etl(edges, tmp_path / "drop", unknown_nodes="drop", **common)
-    graph = Graph.open(tmp_path / "drop")
-    assert graph.user_ids().to_pylist() == [10, 30, 40, 50, 60]
-    assert (graph.num_edges, report.nodes_dropped) == (2, 1)
-
-
 def test_bad_node_tables(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    def refuse(message: str, **options: Any) -> None:
-        with pytest.raises(InputError, match=message):
-            etl(edges, tmp_path / "g", cluster=cluster, nodes=path, **options)
-        assert not list(tmp_path.glob("*g*/graph.json"))
-
-    path = tmp_path / "nodes.csv"
-    pd.DataFrame({"id": [10, 20, 10, 30, 40]}).to_csv(path, index=False)
-    refuse("10")
-    table().to_csv(path, index=False)
-    refuse("kind", label="kind")
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
-    refuse("6.*5", features=tmp_path / "x.npy")
-    table(part=["train", "valid", "toast", "train", "test", "test"]).to_csv(path, index=False)
-    refuse("toast", split="part")
+    for ids, named, options in (
+        ([10, 20, 10, 30, 40], "10", {}),
+        (IDS, "6.*5", {"features": tmp_path / "x.npy"}),
+    ):
+        pd.DataFrame({"id": ids}).to_csv(tmp_path / "nodes.csv", index=False)
+        with pytest.raises(InputError, match=named):
+            etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "nodes.csv", **options)
 
 
 def test_a_skipped_row_does_not_shift_the_features(
@@ -376,17 +330,6 @@ def test_a_skipped_row_does_not_shift_the_features(
     assert report.bad_rows == 1
     got = dict(zip(graph.user_ids().to_pylist(), graph.features()[:, 0], strict=True))
     assert got == {40: 0, 10: 1, 30: 3, 20: 4, 50: 5, 60: 6}
-
-
-def test_a_matrix_keeps_its_isolated_nodes(tmp_path: Path, cluster: ClusterSpec) -> None:
-    matrix = sp.random(50, 50, 0.01, "csr", random_state=1)
-    sp.save_npz(tmp_path / "m.npz", matrix)
-    etl(tmp_path / "m.npz", tmp_path / "g", cluster=cluster, directed=True, self_loops="keep")
-    graph = Graph.open(tmp_path / "g")
-    csr = graph.csr()
-    assert graph.num_nodes == 50
-    got = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(50, 50))
-    np.testing.assert_allclose(got.toarray(), matrix.toarray(), rtol=1e-6)
 
 
 def test_cora(tmp_path: Path, data: Path, cluster: ClusterSpec) -> None:
@@ -453,24 +396,3 @@ def test_a_node_whose_list_is_null_has_no_features(
     options: dict[str, Any] = {"nodes": tmp_path / "n.parquet", "feature_columns": ("x",)}
     etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean", **options)
     assert Graph.open(tmp_path / "g").features()[[0, 4]].tolist() == [[4, 5]] * 2  # ids 10, 50
-
-
-def test_infinite_features_are_no_missing_ones(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(x=[1, 2, np.inf, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
-    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
-    with pytest.raises(InputError, match="row 4"):
-        etl(edges, tmp_path / "g", cluster=cluster, missing_features="zero", **options)
-    with pytest.raises(UsageError):  # there must be features to fill
-        etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean")
-
-
-def test_skipped_features_go_with_the_edges_of_their_nodes(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(x=[1, np.nan, 3, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
-    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
-    options |= {"on_bad_rows": "skip", "unknown_nodes": "drop"}
-    etl(edges, tmp_path / "g", cluster=cluster, **options)
-    assert Graph.open(tmp_path / "g").user_ids().to_pylist() == [20, 30, 40, 50, 60]

@@ -115,10 +115,12 @@ def test_a_wrong_table_is_named(
 
 
 ARRAYS: dict[str, Any] = {
-    **{str(np.dtype(kind)): np.arange(2 * COUNT).reshape(COUNT, 2).astype(kind)
-       for kind in (np.float16, np.float32, np.float64, np.int8, bool)},
+    **{
+        str(np.dtype(kind)): np.arange(2 * COUNT).reshape(COUNT, 2).astype(kind)
+        for kind in (np.float16, np.float32, np.float64, np.int8, bool)
+    },
     **{kind: sp.random(COUNT, 3, 0.5, kind, random_state=0) for kind in ("csr", "csc", "coo")},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ARRAYS)

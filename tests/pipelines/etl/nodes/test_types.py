@@ -75,9 +75,16 @@ def test_a_node_table_says_types_and_a_walk_starts_at_a_name(
     nodes[:3].to_parquet(tmp_path / "users.parquet")
     for table, given, of_item in (("n.csv", {}, 3), ("users.parquet", {"node_type": "user"}, 0)):
         etl(
-            tmp_path / "e.parquet", tmp_path / "g", cluster=cluster, overwrite=True,
-            nodes=tmp_path / table, feature_columns=["x"], unknown_nodes="add", **CONSTANT, **given,
-        )  # fmt: skip
+            tmp_path / "e.parquet",
+            tmp_path / "g",
+            cluster=cluster,
+            overwrite=True,
+            nodes=tmp_path / table,
+            feature_columns=["x"],
+            unknown_nodes="add",
+            **CONSTANT,
+            **given,
+        )
         graph = Graph.open(tmp_path / "g")
         names, features = graph.user_ids().to_pylist(), np.ravel(graph.features()).tolist()
         expected = {"user:5": 0, "user:9": 1, "user:10": 2, "item:5": of_item, "item:7": 0}
@@ -85,5 +92,8 @@ def test_a_node_table_says_types_and_a_walk_starts_at_a_name(
     walk(tmp_path / "g", tmp_path / "w", start=["item:5"], length=2, walks=20, cluster=cluster)
     (paths,) = pq.read_table(tmp_path / "w").columns[-1:]
     assert {name for path in paths.to_pylist() for name in path} == {
-        "item:5", "user:5", "user:9", "user:10",
-    }  # fmt: skip
+        "item:5",
+        "user:5",
+        "user:9",
+        "user:10",
+    }
