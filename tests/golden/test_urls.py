@@ -99,10 +99,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["s3://lake/texts", "s3://lake/n*/**/*.parquet"],
-)
+@pytest.mark.parametrize("path", ["s3://lake/texts", "s3://lake/n*/**/*.parquet"])
 def test_etl_reads_an_object_store(store: str, path: str) -> None:
     pytest.importorskip("s3fs")
     run(f"etl {path} g --directed --weight weight")

@@ -9,8 +9,6 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from golden import adjacency, assert_same, check, columns, content, draws, run
 from scipy.optimize import minimize
@@ -120,34 +118,6 @@ def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
 
 
 # ---- word2vec
-
-
-@pytest.mark.parametrize("kind", ["graph", "walks", "lists", "text"])
-def test_word2vec_has_a_vector_for_every_word(given: Path, kind: str) -> None:
-    run(f"walk {given / 'blocks'} w --length 12 --walks 4")
-    sentences = columns("w")["path"]
-    words, least = [one for path in sentences for one in path], 1
-    source = {"graph": given / "blocks", "walks": "w"}.get(kind, "input")
-    if kind == "lists":
-        source = "input.parquet"
-        pq.write_table(pa.table({"path": sentences}), source)
-    elif kind == "text":
-        source, words, least = "input.txt", [f"w{one}" for one in words], 5
-        lines = [" ".join(f"w{one}" for one in path) for path in sentences]
-        Path(source).write_text("\n".join(lines))
-    more = "--walks 4 --length 12 --app node2vec --q 2" if kind == "graph" else ""
-    report = run(f"word2vec train {source} v --dim 16 {more}")
-    table = columns("v/part-00000.parquet")
-    counts = dict(zip(table["id"], table["count"], strict=True))
-    if kind == "graph":  # other walks
-        assert (set(counts), sum(table["count"])) == (set(words), len(words))
-    else:
-        assert counts == {one: count for one, count in Counter(words).items() if count >= least}
-        assert (np.diff(table["count"]) <= 0).all()
-    vectors = penstock.Vectors.open("v")
-    assert report["rows"] == len(vectors) == len(table["id"])
-    np.testing.assert_array_equal(table["vector"], np.load("v/vectors.npy"))
-    np.testing.assert_array_equal(vectors[table["id"][7]], table["vector"][7])
 
 
 def test_word2vec_learns_blocks_and_the_same_for_a_seed(given: Path) -> None:
@@ -261,21 +231,3 @@ def test_word2vec_exports_every_digit(form: str) -> None:
     (near,) = run(f"similar {name} w3.1 -k 4")["neighbours"]
     expected = penstock.similar("words.parquet", ["w3.1"], k=4).neighbours["w3.1"]
     assert [(one["id"], one["score"]) for one in near["neighbours"]] == expected
-
-
-@pytest.mark.parametrize("metric", ["cosine", "dot"])
-def test_similar_finds_what_numpy_finds(metric: str) -> None:
-    words, vectors = vectors_of_words()
-    if metric == "cosine":
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    scores = vectors @ vectors.T
-    np.fill_diagonal(scores, -np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-    run(f"similar words.parquet --all near -k 5 --metric {metric}")
-    table = columns("near")
-    assert table["id"] == [one for one in words for _ in range(5)]
-    assert table["neighbour"] == [words[one] for one in order.ravel()]
-    expected = np.take_along_axis(scores, order, 1).ravel()
-    np.testing.assert_allclose(table["score"], expected, rtol=1e-6)
-    near = penstock.similar("words.parquet", ["w2.2"], k=5, metric=metric).neighbours["w2.2"]
-    assert [name for name, _ in near] == [words[n] for n in order[10]]
