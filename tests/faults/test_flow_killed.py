@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +16,6 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from processes import until
-
-from penstock.workers.processes import process_start
 
 WALKS = """
 cluster: {cluster: local, workers: 2}
@@ -69,31 +66,6 @@ def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -
     assert ended(process)["state"] == "passed"
     assert ended(run(tmp_path / "whole", WALKS))["state"] == "passed"
     same_walks(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_flow_that_is_killed_goes_on_where_its_stage_was(tmp_path: Path) -> None:
-    text = WALKS.replace("cluster: {cluster: local, workers: 2}", "cluster: threads")
-    text = text.replace("length: 80}", "length: 30, publish: published}")
-    process = run(tmp_path / "killed", text)
-    partial = tmp_path / "killed/flow/.walks.partial/walks"
-    until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process, 300)
-    family = psutil.Process(process.pid).children(recursive=True)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    deadline = time.monotonic() + 60
-    while any(process_start(one.pid) is not None for one in family):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert not (tmp_path / "killed/published").exists()
-    again = ended(run(tmp_path / "killed", text))
-    assert {name: one["state"] for name, one in again["stages"].items()} == {
-        "graph": "skipped", "walks": "done"}  # fmt: skip
-    assert again["stages"]["walks"]["report"]["resumed_files"] > 0
-    assert ended(run(tmp_path / "whole", text))["state"] == "passed"
-    same_walks(tmp_path)
-    published = {one.name for one in (tmp_path / "killed/published/latest").iterdir()}
-    assert published == {one.name for one in (tmp_path / "whole/published/latest").iterdir()}
 
 
 def same_walks(folder: Path) -> None:

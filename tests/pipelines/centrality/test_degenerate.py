@@ -6,25 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, centrality, etl
-from penstock.errors import CapacityError
+from penstock import ClusterSpec, centrality, etl
 
 THREADS = ClusterSpec(cluster="threads")
-
-
-def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path):
-    with Graph.create(tmp_path / "g") as writer:
-        size = 60_000
-        ends = np.arange(size - 1)
-        writer.edges(CSR.from_edges(ends, ends + 1, size))
-        writer.nodes(np.arange(size))
-    small = ClusterSpec(cluster="local", workers=1, memory_limit="2GB")
-    with pytest.raises(CapacityError):
-        centrality(
-            tmp_path / "g", tmp_path / "out", metrics="component", distances=True, cluster=small
-        )
-    assert not (tmp_path / "out").exists()
-    assert not (tmp_path / ".out.partial").exists()
 
 
 METRICS = (

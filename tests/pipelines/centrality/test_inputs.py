@@ -120,8 +120,10 @@ def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
     assert values(tmp_path / "out") == {(1, 5): 0.5, (1, 6): 0.5, (1, 9): 0, (3, 4): 0}
     graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
     assert [(row["graph_id"], row["nodes"], row["edges"]) for row in graphs] == [
-        (1, 3, 1), (2, 0, 0), (3, 1, 0),
-    ]  # fmt: skip
+        (1, 3, 1),
+        (2, 0, 0),
+        (3, 1, 0),
+    ]
 
 
 def test_bad_weights_fail_their_graphs_alone(tmp_path):
@@ -137,43 +139,8 @@ def test_bad_weights_fail_their_graphs_alone(tmp_path):
     assert (found[1, 0], found[2, 0], found[3, 1], found[4, 1]) == (0.5, None, None, 1.0)
 
 
-def spoil(path, group, name):
-    """Overwrite the pages of a column of a row group."""
-    metadata = pq.read_metadata(path).row_group(group)
-    number = [metadata.column(i).path_in_schema for i in range(4)].index(name)
-    column = metadata.column(number)
-    data = bytearray(path.read_bytes())
-    start = column.dictionary_page_offset or column.data_page_offset
-    data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("column", ["source", "graph_id"])
-def test_a_corrupt_row_group_is_an_error(tmp_path, column):
-    rows = rows_of(draw(40))
-    pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=len(rows) // 4)
-    spoil(tmp_path / "e.parquet", 1, column)
-    with pytest.raises(InputError, match="e.parquet"):
-        compute(tmp_path / "e.parquet", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_files_and_rows_that_cannot_be_used_are_errors(tmp_path):
-    (tmp_path / "e").mkdir()
-    pq.write_table(table_of(rows_of(draw(5))), tmp_path / "e/a.parquet")
-    (tmp_path / "e/b.parquet").write_bytes(b"PAR1 nothing PAR1")
-    with pytest.raises(InputError, match="b.parquet"):
-        compute(tmp_path / "e", tmp_path / "out")
-    rows = [(1, 0, 1, 1.0), (None, 0, 1, 1.0), (1, 1, 2, 1.0)]
-    pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    with pytest.raises(InputError, match="row 2"):
-        compute(tmp_path / "e.parquet", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("names", [int, str], ids=["integers", "strings"])
-def test_tables_of_other_libraries_and_arrow_files(tmp_path, names):
-    zoo = draw(8, names=names)
+def test_tables_of_other_libraries_and_arrow_files(tmp_path):
+    zoo = draw(8)
     table = table_of(rows_of(zoo))
     compute(pd.DataFrame(table.to_pydict()), tmp_path / "pandas", weighted=True)
     compute(table.to_reader(), tmp_path / "reader", weighted=True)
@@ -235,7 +202,7 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
 def test_distances_that_do_not_fit_are_refused(tmp_path):
     rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    small = ClusterSpec(cluster="local", workers=1, memory_limit="2GB")
+    small = ClusterSpec(cluster="threads", memory_limit="2GB")
     with pytest.raises(CapacityError):
         compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
     assert not (tmp_path / "out").exists()

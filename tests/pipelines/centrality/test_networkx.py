@@ -194,7 +194,7 @@ def may_decline(name, options, graph):
 
 @pytest.mark.parametrize(("name", "options"), CALLS, ids=[f"{n}-{sorted(o)}" for n, o in CALLS])
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(graph=any_graphs())
 def test_any_graph_is_networkxs(backend, name, options, graph):

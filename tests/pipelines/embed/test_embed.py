@@ -24,7 +24,6 @@ from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 
 Trained = tuple[Path, embed.TrainReport]
@@ -94,36 +93,6 @@ def test_nodes_in_no_training_edge_are_counted_and_warned_of(
         embed.predict(tmp_path / "run", head="new", relation="r", cluster=cluster)
 
 
-def test_a_prediction_is_the_best_of_all_scores(
-    trained: Trained, graph: Graph, cluster: ClusterSpec
-) -> None:
-    run, _ = trained
-    ids = graph.user_ids().to_pylist()
-    assert graph.manifest.relations is not None
-    source, found = open_checkpoint(run / "checkpoints", "best")
-    x = next(source.parts())[1].copy()
-    source.close()
-    r = found.tensors["relations"]
-    z, w = x[:, :8] + 1j * x[:, 8:], r[:, :8] + 1j * r[:, 8:]
-    tails = (z[7] * w[2] @ z.conj().T).real
-    heads = (z[7] * w[6 + 2] @ z.conj().T).real  # by the inverse
-    for side, scores in (("head", tails), ("tail", heads)):
-        asked = {side: ids[7], "relation": graph.manifest.relations[2], "top": 5}
-        report = embed.predict(run, known=True, cluster=cluster, **asked)
-        best = np.argsort(-scores, kind="stable")[:5]
-        assert [one["id"] for one in report.answers] == [ids[i] for i in best]
-        assert [one["score"] for one in report.answers] == pytest.approx(scores[best], rel=1e-4)
-    csr = graph.csr()
-    assert csr.relations is not None
-    row = slice(csr.indptr[7], csr.indptr[8])
-    known = {ids[t] for t, r in zip(csr.indices[row], csr.relations[row], strict=True) if r == 2}
-    new = embed.predict(
-        run, head=ids[7], relation=graph.manifest.relations[2], top=400, cluster=cluster
-    )
-    assert not known & {one["id"] for one in new.answers}
-    assert len(new.answers) <= 400 - len(known)
-
-
 def test_exported_inverses_score_heads(
     trained: Trained, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -152,21 +121,6 @@ def test_a_larger_buffer_reads_less(graph: Graph, tmp_path: Path, cluster: Clust
     # Of 8 partitions 3 in memory are exchanged 13 times an epoch, 5 are 6 times, and 8 never.
     assert 0.4 < read[5] / read[3] < 0.55
     assert read[8] < 0.2 * read[3]
-
-
-def test_out_of_core_gives_vectors_of_all_nodes(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    run = tmp_path / "run"
-    options = {"dim": 16, "epochs": 10, "batch": 50, "partitions": 6}
-    report = embed.train(graph, run, cluster=cluster, **options)
-    assert report.trained.bytes_read > 0
-    found = embed.evaluate(run, filtered=True, cluster=cluster)
-    assert found.scores["mrr"] > 0.2
-    embed.export(run, tmp_path / "v", checkpoint="last")
-    exported = Vectors.open(tmp_path / "v")
-    rows = exported.rows(graph.user_ids().to_pylist())
-    np.testing.assert_array_equal(exported.values[rows], values(run)[0])
 
 
 @pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.slow), 6])
@@ -353,15 +307,6 @@ def test_a_small_worker_trains_what_fits(graph: Graph, tmp_path: Path) -> None:
     small = ClusterSpec(cluster="local", workers=1, memory_limit="400MB")
     # A nanny ends a worker that takes more.
     assert embed.train(graph, tmp_path / "run", dim=16, epochs=1, cluster=small).trained.epochs == 1
-
-
-def test_a_graph_without_edges_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:
-    none = np.empty(0, np.int64)
-    with Graph.create(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(none, none, 5))
-        writer.nodes()
-    with pytest.raises(UsageError):
-        embed.train(tmp_path / "g", tmp_path / "run", model="dot", cluster=cluster)
 
 
 def test_unknown_nodes_and_relations_are_counted_and_listed(

@@ -188,24 +188,6 @@ def test_ids_of_other_nodes_are_refused_and_written_again(
     assert pq.read_table(path).equals(before)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda body: body["partitions"].pop(),
-        lambda body: body["partitions"].__setitem__(0, [7, 1, 0]),
-        lambda body: body.pop("partitions"),
-    ],
-    ids=["too few", "place", "none"],
-)
-def test_a_checkpoint_that_names_no_places_is_refused(
-    mine: Path, cluster: ClusterSpec, change: Any
-) -> None:
-    edit(mine / "checkpoints/best.safetensors", change)
-    with pytest.raises(CorruptFile) as error:
-        embed.evaluate(mine, cluster=cluster)
-    assert "best.safetensors" in str(error.value)
-
-
 @pytest.mark.parametrize("how", ["missing", "truncated"])
 def test_a_table_that_is_lost_is_not_made_again(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec, how: str

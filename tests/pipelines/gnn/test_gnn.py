@@ -17,7 +17,6 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import (
-    OutputExists,
     PenstockWarning,
     UsageError,
 )
@@ -64,50 +63,7 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
     return make
 
 
-def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
-    folder, report = trained
-    assert report.trained.metrics["test"]["score"] > 0.95
-    assert len(metrics(folder)) == 40
-    assert len(report.to_dict()["profile"]["ranks"]) == 1
-    assert "layer" in report.text()
-    body = gnn.evaluate(folder, cluster=cluster).to_dict()
-    assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
-    assert body["roc_auc"] > 0.99
-    assert np.sum(body["confusion"]) == body["nodes"]
-    assert not list(folder.glob(".evaluate*"))
-
-
 # -- train, evaluate, predict ----------------------------------------------------------------------
-
-
-def test_predictions_have_the_users_ids(
-    trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    folder, report = trained
-    made = gnn.predict(folder, tmp_path / "p", embeddings=True, probabilities=True, cluster=cluster)
-    found = table(tmp_path / "p")
-    assert made.nodes == found.num_rows == 400
-    assert found["id"].to_pylist() == blocks.user_ids().to_pylist()
-    chances = np.array(found["probabilities"].to_pylist())
-    assert chances.shape == (400, 4)
-    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(chances.argmax(axis=1), found["prediction"])
-    labels = [f"b{number}" for number in found["prediction"].to_pylist()]
-    assert found["predicted_label"].to_pylist() == labels
-    assert np.array(found["embedding"].to_pylist()).shape == (400, 16)
-    test = blocks.split("test")
-    right = np.asarray(found["prediction"])[test] == blocks.labels()[test]
-    assert right.mean() == pytest.approx(report.trained.metrics["test"]["score"])
-    about = json.loads((tmp_path / "p/_predictions.json").read_text())
-    assert about["classes"] == ["b0", "b1", "b2", "b3"]
-    assert (tmp_path / "p" / next(iter(about["files"]))).is_file()
-    with pytest.raises(OutputExists):
-        gnn.predict(folder, tmp_path / "p")
-    again = {"embeddings": True, "probabilities": True, "resume": True}
-    assert gnn.predict(folder, tmp_path / "p", cluster=cluster, **again) == made
-    gnn.predict(folder, tmp_path / "p", checkpoint="last", overwrite=True, cluster=cluster)
-    names = ["id", "prediction", "predicted_label", "probability", "split"]
-    assert table(tmp_path / "p").column_names == names
 
 
 def test_another_graph(
@@ -156,9 +112,16 @@ def test_edges_of_another_kind_are_refused(
     nodes.to_csv(tmp_path / "n.csv", index=False)
     for name, more in (("first", first), ("other", other)):
         etl(
-            tmp_path / "e.csv", tmp_path / name, cluster=cluster, nodes=tmp_path / "n.csv",
-            label="kind", feature_columns=("x",), split_nodes=(0.5, 0.2, 0.3), time="when", **more,
-        )  # fmt: skip
+            tmp_path / "e.csv",
+            tmp_path / name,
+            cluster=cluster,
+            nodes=tmp_path / "n.csv",
+            label="kind",
+            feature_columns=("x",),
+            split_nodes=(0.5, 0.2, 0.3),
+            time="when",
+            **more,
+        )
     weighted = bool(first.get("weight"))
     gnn.train(
         tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted, cluster=cluster

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc, value_scores
+from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc
 
 
 def naive_auc(positive: Any, score: Any) -> float | None:
@@ -85,12 +85,3 @@ def test_several_classes_a_node() -> None:
     assert found["roc_auc"] == pytest.approx(np.mean(areas))
     assert [sum(row) for row in found["confusion"]] == [50] * 4
     assert found["confusion"][3] == [0, 0, 0, 50]
-
-
-def test_values() -> None:
-    truth, predicted = np.array([1.0, 2.0, 3.0, 6.0]), np.array([1.0, 2.5, 3.0, 5.0], np.float32)
-    found = value_scores(truth, predicted)
-    assert found["mse"] == pytest.approx(1.25 / 4)
-    assert found["mae"] == pytest.approx(1.5 / 4)
-    assert found["r2"] == pytest.approx(1 - 1.25 / 14)
-    assert value_scores(np.ones(3), np.ones(3))["r2"] is None

@@ -15,7 +15,7 @@ import pytest
 
 from penstock import Graph
 from penstock.csr import CSR
-from penstock.errors import InputError, NotAGraph, OutputExists, UsageError
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.files import save_text, sha256_of
 from penstock.output import Pieces
 from penstock.writer import create_graph
@@ -93,35 +93,6 @@ def test_an_interrupted_run_goes_on_with_what_is_whole(
     whole, resumed = (tmp_path / name / "degrees.npy" for name in ("whole", "out"))
     assert whole.read_bytes() == resumed.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["graph", "out", "whole"]
-
-
-def test_resuming_what_is_finished_is_success(example: Any, graph: Path, tmp_path: Path) -> None:
-    done = example.degrees(graph, tmp_path / "out")
-    before = (tmp_path / "out").stat().st_ino
-    assert example.degrees(graph, tmp_path / "out", resume=True) == done
-    assert (tmp_path / "out").stat().st_ino == before
-    with pytest.raises(OutputExists):
-        example.degrees(graph, tmp_path / "out", parts=2, resume=True)
-
-
-def test_what_is_there_is_replaced_only_if_asked(example: Any, graph: Path, tmp_path: Path) -> None:
-    example.degrees(graph, tmp_path / "out")
-    for call in (example.degrees, example.degrees.plan):
-        with pytest.raises(OutputExists):
-            call(graph, tmp_path / "out")
-    example.degrees(graph, tmp_path / "out", overwrite=True)
-    with pytest.raises(UsageError):
-        example.degrees(graph, graph, overwrite=True)
-
-
-def test_bad_input_leaves_nothing(example: Any, graph: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotAGraph):
-        example.degrees(tmp_path / "none", tmp_path / "out")
-    with pytest.raises(UsageError, match="nosuch"):
-        example.degrees(graph, tmp_path / "out", cluster="nosuch")
-    with pytest.raises(UsageError, match="prats"):
-        example.degrees(graph, tmp_path / "out", prats=2)
-    assert sorted(os.listdir(tmp_path)) == ["graph"]
 
 
 def test_the_plan_says_what_would_run_and_writes_nothing(

@@ -14,8 +14,6 @@ import pytest
 from penstock import word2vec
 from penstock.errors import CapacityError, InputError, OutputExists, PenstockError, UsageError
 from penstock.pipelines.vectors import Vectors, write_vectors
-from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import settings_of
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
 
@@ -67,14 +65,6 @@ def test_files_have_ids_of_one_kind(tmp_path: Path) -> None:
     # Integers of different widths are no problem.
     pq.write_table(pa.table({"l": pa.array([[1, 3]] * 3, pa.list_(pa.int16()))}), paths[1])
     assert word2vec(paths, tmp_path / "v", **SMALL).rows == 3
-
-
-def test_a_window_wider_than_any_sentence(tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_text("a b c d e f\n" * 30)
-    options: dict[str, Any] = {**SMALL, "deterministic": True}
-    wide = word2vec(tmp_path / "t.txt", tmp_path / "v", window=10**12, **options)
-    assert wide.loss == word2vec(tmp_path / "t.txt", tmp_path / "w", window=10, **options).loss
-    assert settings_of(Word2vecOptions(window=10**12, length=7), "graph").rules.half_window == 6
 
 
 def test_a_window_that_does_not_fit_into_memory(tmp_path: Path) -> None:
@@ -131,10 +121,3 @@ def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
         with pytest.raises(InputError) as error:
             word2vec(path, tmp_path / "x", **SMALL)
         assert name in str(error.value)
-
-
-def test_suffixes_in_capitals(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"l": [[1, 2]]}), tmp_path / "a.PARQUET")
-    for path in (tmp_path, tmp_path / "a.PARQUET"):
-        report = word2vec(path, tmp_path.with_name(f"{tmp_path.name}.v"), overwrite=True, **SMALL)
-        assert (report.kind, report.words) == ("lists", 2)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,10 @@ from penstock.errors import (
     TruncatedFile,
     UsageError,
 )
-from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.generate import generate
 from penstock.pipelines.tables import words
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import files
-from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import settings_of
 from penstock.workers.word2vec.state import Checkpoints
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
@@ -56,24 +51,6 @@ def same(one: Path, other: Path) -> None:
 
 
 # -- graphs ----------------------------------------------------------------------------------------
-
-
-def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> None:
-    options = {"app": "node2vec", "p": 0.5, "q": 2, "walks": 10, "length": 30, "window": 9}
-    report = word2vec(blocks, tmp_path / "v", dim=32, sample=0, **options)
-    vectors = Vectors.open(tmp_path / "v")
-    assert vectors.ids.equals(blocks.user_ids().combine_chunks())
-    assert agreement(vectors, blocks.labels()) > 0.95
-    assert (report.rows, report.dimension, report.epochs) == (400, 32, 1)
-    assert report.words == 400 * 10 * 30
-    assert report.unseen == 0
-    about = vectors.about
-    assert about["graph_sha256"] == blocks.digest
-    assert about["options"]["app"] == "node2vec"
-    lines = (tmp_path / "v/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["loss"] for line in lines] == [report.loss]
-    assert vectors.context is not None
-    assert not (tmp_path / ".v.partial").exists()
 
 
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
@@ -109,18 +86,6 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_p
     shared = vectors("d", shared_windows=4)
     assert vectors("e", shared_windows=4, pools=False) == shared
     assert vectors("f", shared_windows=4, pools=True) != shared
-
-
-def test_a_pool_is_of_so_many_walks() -> None:
-    def rules(kind: str = "graph", **options: Any) -> Word2vecRules:
-        return settings_of(Word2vecOptions(**options), kind).rules
-
-    found = rules(length=80)
-    assert (found.pool, found.pool_sentences) == (400, 8)
-    found = rules(length=2000, negatives=10)
-    assert (found.pool, found.pool_sentences) == (2500, 1)
-    assert rules(length=10**6, negatives=64).pool == MAX_POOL
-    assert rules("text").pool == rules("walks").pool == rules(pools=False).pool == 0
 
 
 @pytest.mark.mpi
@@ -199,8 +164,14 @@ def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
 def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
     graph = make_graph()
     ids = graph.user_ids().combine_chunks()
-    rows = [[ids[i] for i in range(5)]] * 4 + [[ids[3], pa.scalar("nobody", ids.type)
-            if pa.types.is_string(ids.type) else pa.scalar(10**6, ids.type)]]  # fmt: skip
+    rows = [[ids[i] for i in range(5)]] * 4 + [
+        [
+            ids[3],
+            pa.scalar("nobody", ids.type)
+            if pa.types.is_string(ids.type)
+            else pa.scalar(10**6, ids.type),
+        ]
+    ]
     table = pa.table({"path": pa.array(rows, pa.list_(ids.type))})
     pq.write_table(table, tmp_path / "p.parquet")
     with pytest.raises(InputError, match=r"p\.parquet, row 5, value 2"):
@@ -334,8 +305,6 @@ def test_bad_text(tmp_path: Path) -> None:
             word2vec(path, tmp_path / "v")
         assert path.name in str(error.value)
         assert "501" in str(error.value)
-    with pytest.raises(InputError):
-        word2vec(packed(tmp_path / "empty.txt", b"\n \n\t\n"), tmp_path / "v")
     numbers = " ".join(str(n**5) for n in range(9999)).encode()
     for suffix in (".gz", ".zst"):
         broken = packed(tmp_path / f"t.txt{suffix}", numbers)
@@ -343,8 +312,6 @@ def test_bad_text(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             word2vec(broken, tmp_path / "v")
         assert broken.name in str(error.value)
-    with pytest.raises(InputError):
-        word2vec(tmp_path / "nothing", tmp_path / "v")
     pq.write_table(pa.table({"s": [[1, 2]]}), tmp_path / "s.parquet")
     with pytest.raises(UsageError):
         word2vec([latin, tmp_path / "s.parquet"], tmp_path / "v")
@@ -422,16 +389,24 @@ def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_pa
     old = Vectors.open(tmp_path / "old")
     known = np.setdiff1d(np.arange(400), [5, 17])
     pq.write_table(
-        pa.table({
-            "id": old.ids.take(pa.array(known)),
-            "vector": pa.array(old.values[known].tolist(), pa.list_(pa.float32())),
-        }),
+        pa.table(
+            {
+                "id": old.ids.take(pa.array(known)),
+                "vector": pa.array(old.values[known].tolist(), pa.list_(pa.float32())),
+            }
+        ),
         tmp_path / "part.parquet",
-    )  # fmt: skip
+    )
     report = word2vec(
-        blocks, tmp_path / "v", dim=16, walks=1, length=20, init=tmp_path / "part.parquet",
-        lr=1e-12, min_lr=0,
-    )  # fmt: skip
+        blocks,
+        tmp_path / "v",
+        dim=16,
+        walks=1,
+        length=20,
+        init=tmp_path / "part.parquet",
+        lr=1e-12,
+        min_lr=0,
+    )
     assert (report.known, report.averaged) == (398, 2)
     new, csr = Vectors.open(tmp_path / "v"), blocks.csr()
     np.testing.assert_allclose(new.values[known], old.values[known], atol=1e-6)
@@ -444,13 +419,3 @@ def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_pa
     path = packed(tmp_path / "t.txt", b"quite other words " * 9)
     with pytest.raises(UsageError):
         word2vec(path, tmp_path / "x", dim=16, init=tmp_path / "old")
-
-
-# -- resume, Ctrl-C, the command line --------------------------------------------------------------
-
-LONG = ["--dim", "16", "--walks", "4", "--epochs", "8", "--deterministic", "--sync-words",
-        "4000", "--cluster", "threads"]  # fmt: skip
-
-
-def command(blocks: Graph, out: Path, *more: str) -> Sequence[str]:
-    return ["word2vec", "train", str(blocks.path), str(out), *LONG, *more]
