@@ -31,9 +31,11 @@ def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
     out = tmp_path / "results.json"
     words = [sys.executable, "-P", str(root / "benchmarks/all.py"), "--quick"]
     run = subprocess.run(
-        [*words, "--only", "order,NCCL", "--out", str(out)], capture_output=True, text=True,
+        [*words, "--only", "order,NCCL", "--out", str(out)],
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert "| order | passed |" in run.stdout
     assert "256 partitions, three held: 16320 loads, no order has fewer" in run.stdout
     assert "| NCCL | skipped |" in run.stdout

@@ -36,8 +36,11 @@ def run(home: Path, text: str) -> subprocess.Popen[str]:
     (home / "flow.yaml").write_text(text)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", "run", "flow.yaml", "--json", "-q"],
-        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> dict:
@@ -84,10 +87,11 @@ def test_ranks_that_are_killed_cost_a_flow_nothing_but_time(tmp_path: Path, who:
     metrics = tmp_path / "killed/flow/model/metrics.jsonl"
     until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process, 300)
     found = [
-        one for one in descendants(process, "RankWorker")
+        one
+        for one in descendants(process, "RankWorker")
         if "supervisor" not in " ".join(one.cmdline())
         and ("mpiexec" in one.cmdline()[0]) == (who == "mpiexec")
-    ]  # fmt: skip
+    ]
     os.kill(found[0].pid, signal.SIGKILL)
     killed = ended(process)["stages"]["model"]["report"]
     whole = ended(run(tmp_path / "whole", MODEL))["stages"]["model"]["report"]

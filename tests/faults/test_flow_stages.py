@@ -100,8 +100,11 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
 def start(home: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", *more],
-        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for_walks(home: Path, process: subprocess.Popen[str]) -> None:
@@ -146,7 +149,9 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
     if not retries:
         assert process.returncode == 1
         assert {name: one["state"] for name, one in report["stages"].items()} == {
-            "graph": "done", "walks": "failed"}  # fmt: skip
+            "graph": "done",
+            "walks": "failed",
+        }
         report = run_flow(path).to_dict()
     assert report["state"] == "passed", error
     assert report["stages"]["walks"]["report"]["resumed_files"] > 0
@@ -192,10 +197,14 @@ def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
         ["worker", "--nworkers", "1", "--death-timeout", "60", "--no-dashboard"],
     ]
     processes = [
-        subprocess.Popen([sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
-                         cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
+            cwd=home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for one in words
-    ]  # fmt: skip
+    ]
     try:
         deadline = time.monotonic() + 60
         while not file.exists():

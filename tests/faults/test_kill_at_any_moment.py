@@ -96,8 +96,11 @@ def test_an_output(tmp_path: Path, exchanges: bool, before: bool) -> None:
     words = [tmp_path / "place", Path(__file__).parent, exchanges, before]
     done = subprocess.run(
         [sys.executable, "-P", "-c", KILLED, *map(str, words)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
 

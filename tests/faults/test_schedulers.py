@@ -161,8 +161,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    ("number", "seconds"),
-    [(signal.SIGKILL, 0.0), (signal.SIGKILL, 0.8), (signal.SIGSTOP, 0.0)],
+    ("number", "seconds"), [(signal.SIGKILL, 0.0), (signal.SIGKILL, 0.8), (signal.SIGSTOP, 0.0)]
 )
 def test_a_worker_that_is_struck_while_it_starts(
     tmp_path: Path, number: signal.Signals, seconds: float

@@ -86,9 +86,13 @@ def case(cluster: str, number: signal.Signals, whole_group: bool, quick: bool = 
     ],
 )
 def test_a_command_with_workers(
-    edges: Path, tmp_path: Path, temporary: Path, cluster: str, number: signal.Signals,
+    edges: Path,
+    tmp_path: Path,
+    temporary: Path,
+    cluster: str,
+    number: signal.Signals,
     whole_group: bool,
-) -> None:  # fmt: skip
+) -> None:
     """To the whole group, as a terminal that closes and a batch system send it, or to it alone."""
     process = start(edges, tmp_path / "g", temporary, "--cluster", cluster, "-n", "2")
     until(lambda: list(tmp_path.glob(PIECES)), process)
@@ -154,9 +158,12 @@ def test_signals_until_python_has_ended(number: signal.Signals) -> None:
         "cli.main([])\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )  # fmt: skip
+        [sys.executable, "-P", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     while process.poll() is None:

@@ -130,17 +130,16 @@ ON_RANKS = [(job, how) for job, how in ON_WORKERS if job in (*IN_GANGS, *MORE, "
 
 @pytest.mark.parametrize(
     ("job", "how"),
-    [case(*one, ("walk", "killed"), ("word2vec", "killed"), ("similar", "silent"))
-     for one in ON_WORKERS],
-)  # fmt: skip
+    [
+        case(*one, ("walk", "killed"), ("word2vec", "killed"), ("similar", "silent"))
+        for one in ON_WORKERS
+    ],
+)
 def test_a_worker(job: str, how: str, given: Path, workers: Any, tmp_path: Path) -> None:
     survives(workers, "local", job, how, given, tmp_path)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("job", "how"),
-    [case(*one, ("gnn", "killed")) for one in ON_RANKS],
-)
+@pytest.mark.parametrize(("job", "how"), [case(*one, ("gnn", "killed")) for one in ON_RANKS])
 def test_a_rank(job: str, how: str, given: Path, world: Any, tmp_path: Path) -> None:
     survives(world, "mpi", job, how, given, tmp_path)

@@ -98,10 +98,7 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
     "kind", ["local", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])]
 )
 def test_started_used_stopped_and_nothing_left(
-    kind: str,
-    state: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from distributed import Client
 
@@ -112,10 +109,7 @@ def test_started_used_stopped_and_nothing_left(
     assert (told["name"], told["kind"], told["workers"]) == ("default", kind, 2)
     assert told["dashboard"].startswith("http://")
     used = of_folder(Path(find("default").tls))
-    with (
-        connect("default") as client,
-        Client(scheduler_file=str(file), security=used) as other,
-    ):
+    with connect("default") as client, Client(scheduler_file=str(file), security=used) as other:
         assert other.scheduler.address == told["address"]
         pids = set(client.run(os.getpid).values())
     daemon_of = psutil.Process(told["pid"])

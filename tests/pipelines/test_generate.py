@@ -50,9 +50,15 @@ def test_rmat_is_what_scipy_makes_of_the_edges(
     tmp_path: Path, undirected: bool, deduplicate: bool, keep_loops: bool, keep_isolated: bool
 ) -> None:
     graph = made(
-        "rmat", tmp_path / "g", scale=9, seed=5, undirected=undirected, deduplicate=deduplicate,
-        keep_loops=keep_loops, keep_isolated=keep_isolated,
-    )  # fmt: skip
+        "rmat",
+        tmp_path / "g",
+        scale=9,
+        seed=5,
+        undirected=undirected,
+        deduplicate=deduplicate,
+        keep_loops=keep_loops,
+        keep_isolated=keep_isolated,
+    )
     u, v = drawn(9, 5)
     if not keep_loops:
         u, v = u[u != v], v[u != v]
@@ -83,9 +89,15 @@ def test_rmat_is_what_scipy_makes_of_the_edges(
 
 def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
     report = generate(
-        "rmat", tmp_path / "e", quiet=True, scale=9, seed=5, format="parquet", weights=(1, 5),
+        "rmat",
+        tmp_path / "e",
+        quiet=True,
+        scale=9,
+        seed=5,
+        format="parquet",
+        weights=(1, 5),
         relations=3,
-    )  # fmt: skip
+    )
     files = sorted((tmp_path / "e").glob("[!_]*"))
     assert [file.name for file in files] == ["part-00000.parquet"]
     table = pq.read_table(files)

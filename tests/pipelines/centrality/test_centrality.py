@@ -17,12 +17,7 @@ from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.output import Pieces
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.sources import (
-    Shares,
-    error_bound,
-    sample_size,
-    sampled_scale,
-)
+from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size, sampled_scale
 
 THREADS = ClusterSpec(cluster="threads")
 

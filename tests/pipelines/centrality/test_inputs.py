@@ -153,9 +153,7 @@ def test_tables_of_other_libraries_and_arrow_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "weighted",
-    [True, pytest.param(False, marks=pytest.mark.slow)],
-    ids=["weighted", "unweighted"],
+    "weighted", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["weighted", "unweighted"]
 )
 def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     """A graph of a table, or of a zoo, whose sources are taken in shares, has the same values."""

@@ -63,9 +63,12 @@ def test_all_graphs_of_a_control_flow_file_are_networkxs(data, tmp_path, dtype, 
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
     pq.write_table(table, tmp_path / "edges.parquet")
     centrality(
-        tmp_path / "edges.parquet", tmp_path / "out", directed=True, dtype=dtype,
+        tmp_path / "edges.parquet",
+        tmp_path / "out",
+        directed=True,
+        dtype=dtype,
         cluster=ClusterSpec(cluster="threads"),
-    )  # fmt: skip
+    )
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     values = {(row["graph_id"], row["node"]): row for row in found}
     assert len(values) == len(found) == sum(map(len, zoo.values()))

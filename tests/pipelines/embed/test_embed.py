@@ -13,13 +13,7 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import (
-    InputError,
-    OutputExists,
-    PenstockError,
-    PenstockWarning,
-    UsageError,
-)
+from penstock.errors import InputError, OutputExists, PenstockError, PenstockWarning, UsageError
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.vectors import Vectors

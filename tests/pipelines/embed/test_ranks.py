@@ -72,9 +72,15 @@ def test_ranks_share_an_evaluation(
 
 
 KILLED: dict[str, Any] = {
-    "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
-    "checkpoint_minutes": 1e-9, "validate_every": 4, "schedule": "constant",
-}  # fmt: skip
+    "dim": 8,
+    "batch": 20,
+    "negatives": 16,
+    "epochs": 12,
+    "partitions": 8,
+    "checkpoint_minutes": 1e-9,
+    "validate_every": 4,
+    "schedule": "constant",
+}
 
 
 @pytest.fixture(scope="module")

@@ -15,18 +15,8 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import (
-    CorruptFile,
-    GraphError,
-    InputError,
-    PenstockWarning,
-    UsageError,
-)
-from penstock.pipelines.embed.planning import (
-    batch_problem,
-    check_graph,
-    fewest_partitions,
-)
+from penstock.errors import CorruptFile, GraphError, InputError, PenstockWarning, UsageError
+from penstock.pipelines.embed.planning import batch_problem, check_graph, fewest_partitions
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
@@ -250,9 +240,12 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: Clust
         found = embed.train(tmp_path / other, tmp_path / f"{other}-warm", **warm)
         assert found.trained.known == {"nodes": 39, "relations": 2}
         ranked = embed.evaluate(
-            tmp_path / f"{one}-run", graph=tmp_path / other, split="train", unknown="skip",
+            tmp_path / f"{one}-run",
+            graph=tmp_path / other,
+            split="train",
+            unknown="skip",
             cluster=cluster,
-        )  # fmt: skip
+        )
         assert ranked.skipped == np.count_nonzero((ends == 39).any(axis=0))
 
 

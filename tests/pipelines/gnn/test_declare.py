@@ -10,10 +10,7 @@ import pytest
 
 from penstock import Graph, gnn
 from penstock.errors import MissingFile, UsageError
-from penstock.pipelines.gnn.declare import (
-    check_graph,
-    declared_model,
-)
+from penstock.pipelines.gnn.declare import check_graph, declared_model
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.workers.gnn.plan.spec import Training
 

@@ -16,10 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
-from penstock.errors import (
-    PenstockWarning,
-    UsageError,
-)
+from penstock.errors import PenstockWarning, UsageError
 from penstock.files import sha256_of
 from penstock.pipelines.cli import run
 from penstock.workers.gnn import predict
@@ -187,9 +184,7 @@ def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
 
 
 def test_features_are_found_by_name(
-    people: Callable[..., Path],
-    tmp_path: Path,
-    cluster: ClusterSpec,
+    people: Callable[..., Path], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     first = people("first", "age", "income", "visits")
     folder = tmp_path / "run"

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import ClusterSpec, Graph, gnn
-from penstock.errors import (
-    OutputExists,
-    UsageError,
-)
+from penstock.errors import OutputExists, UsageError
 from penstock.pipelines.gnn.run import Run
 
 

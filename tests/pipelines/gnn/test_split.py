@@ -87,17 +87,28 @@ def test_a_split_depends_on_seed_and_id_alone(
         frame.to_parquet(tmp_path / f"{name}.parquet")
         nodes[nodes.id.isin(left)].to_parquet(tmp_path / "n.parquet")
         etl(
-            tmp_path / f"{name}.parquet", tmp_path / name, nodes=tmp_path / "n.parquet",
-            label="kind", feature_columns=("x",), relabel=relabel, seed=seed, cluster=cluster,
+            tmp_path / f"{name}.parquet",
+            tmp_path / name,
+            nodes=tmp_path / "n.parquet",
+            label="kind",
+            feature_columns=("x",),
+            relabel=relabel,
+            seed=seed,
+            cluster=cluster,
             split_nodes=fractions,
-        )  # fmt: skip
+        )
         graph = Graph.open(tmp_path / name)
         splits = graph.node_column("split").to_pylist()
         found[name] = dict(zip(graph.user_ids().to_pylist(), splits, strict=True))
     gnn.train(
-        tmp_path / "less", tmp_path / "run", split=fractions, epochs=1, hidden=4, seed=5,
+        tmp_path / "less",
+        tmp_path / "run",
+        split=fractions,
+        epochs=1,
+        hidden=4,
+        seed=5,
         cluster=cluster,
-    )  # fmt: skip
+    )
     whole, less = found["whole"], found["less"]
     assert less == kept(tmp_path / "run") == {user: whole[user] for user in less}
     assert whole.keys() - less.keys() == {ids[100]}
@@ -187,9 +198,7 @@ def test_it_takes_the_place_of_the_graphs(
 
 
 def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
-    ring: Callable[..., Graph],
-    tmp_path: Path,
-    cluster: ClusterSpec,
+    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     folder = tmp_path / "run"
     gnn.train(ring(), folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2), cluster=cluster)

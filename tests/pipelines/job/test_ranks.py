@@ -24,9 +24,7 @@ from penstock.pipelines.job.ranks import run_ranks
     ],
 )
 def test_what_the_system_refused_a_rank_is_said_as_of_a_task(
-    monkeypatch: pytest.MonkeyPatch,
-    cause: BaseException | None,
-    kind: type[PenstockError],
+    monkeypatch: pytest.MonkeyPatch, cause: BaseException | None, kind: type[PenstockError]
 ) -> None:
     def run(*_: Any, **__: Any) -> Any:
         raise GangError("rank 1 failed") from cause

@@ -42,11 +42,7 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
     ],
 )
 def test_the_sampler_follows_from_weights_and_memory(
-    make_graph: Any,
-    statistics: WeightStatistics,
-    memory: int,
-    options: Any,
-    sampler: Sampler,
+    make_graph: Any, statistics: WeightStatistics, memory: int, options: Any, sampler: Sampler
 ) -> None:
     graph = make_graph(edges=2000, weights=True, relations=2, times=True)
     choice = choose(graph, WalkOptions(**options), statistics, memory)

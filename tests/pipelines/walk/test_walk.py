@@ -11,9 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
-from penstock.errors import (
-    InputError,
-)
+from penstock.errors import InputError
 from penstock.pipelines.walk import output
 
 

@@ -13,13 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, walk, word2vec
-from penstock.errors import (
-    CorruptFile,
-    InputError,
-    PenstockError,
-    TruncatedFile,
-    UsageError,
-)
+from penstock.errors import CorruptFile, InputError, PenstockError, TruncatedFile, UsageError
 from penstock.pipelines.generate import generate
 from penstock.pipelines.tables import words
 from penstock.pipelines.vectors import Vectors
