@@ -6,7 +6,6 @@ import bz2
 import datetime as dt
 import gzip
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,10 @@ import penstock
 Rows = list[tuple[Any, ...]]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """Workers in this process, for all cases."""
-    from distributed import LocalCluster
-
-    options: dict[str, Any] = {"dashboard_address": "localhost:0", "silence_logs": 40}
-    with LocalCluster(processes=False, n_workers=1, threads_per_worker=2, **options) as running:
-        yield running.scheduler_address
-
-
-def made(path: Any, cluster: str, **options: Any) -> Rows:
+def made(path: Any, **options: Any) -> Rows:
     """Return the edges of the graph that a table becomes: both ids, then what else they have."""
     given = {"directed": True, "self_loops": "keep"} | options
-    penstock.etl(path, "g", cluster=cluster, overwrite=True, **given)
+    penstock.etl(path, "g", overwrite=True, **given)
     graph = penstock.Graph.open("g")
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
     columns = [[ids[n] for n in csr.sources()], [ids[n] for n in csr.indices]]
@@ -266,31 +255,31 @@ ARROW = {
 
 
 @pytest.mark.parametrize("case", TEXT)
-def test_text(cluster: str, case: str) -> None:
+def test_text(case: str) -> None:
     name, content, edges, options = TEXT[case]
     Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
-    assert made(name, cluster, **options) == edges
+    assert made(name, **options) == edges
 
 
 @pytest.mark.parametrize("case", ARROW)
-def test_parquet(cluster: str, case: str) -> None:
+def test_parquet(case: str) -> None:
     columns, edges, options = ARROW[case]
     rows = pa.table({"src": [1, 2], "dst": [2, 3]} | columns)
     pq.write_table(rows, "e.parquet", row_group_size=1)
-    assert made("e.parquet", cluster, **options) == edges
+    assert made("e.parquet", **options) == edges
 
 
-def test_several_files_and_matrices(cluster: str) -> None:
+def test_several_files_and_matrices() -> None:
     Path("a").mkdir()
     for name, text in {"a/y.csv": "dst,src\n3,2\n", "a/x.csv": "dst,src\n2,1\n"}.items():
         Path(name).write_text(text)
     Path("a/_SUCCESS").touch()
     for path in ("a", "a/*.csv", ["a/y.csv", "a/x.csv"], f"file://{Path('a').absolute()}"):
-        assert made(path, cluster) == NUMBERS
+        assert made(path) == NUMBERS
     entries = ([0.5, 2.0], ([1, 2], [2, 3]))
     for kind in ("csr", "csc", "coo"):
         sp.save_npz("m.npz", sp.coo_array(entries, (4, 4)).asformat(kind))
-        assert made("m.npz", cluster) == [(1, 2, 0.5), (2, 3, 2.0)]
+        assert made("m.npz") == [(1, 2, 0.5), (2, 3, 2.0)]
 
 
 NODES = """id,team,part,x,y
@@ -302,14 +291,14 @@ NODES = """id,team,part,x,y
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_node_tables(cluster: str, kind: str) -> None:
+def test_node_tables(kind: str) -> None:
     Path("e.csv").write_text("src,dst\n1,2\n2,3\n")
     options: dict[str, Any] = {"label": "team", "label_missing": "-", "split": "part"}
     options |= {"feature_columns": ("x", "y"), "missing_features": "zero", "nodes": f"n.{kind}"}
     Path("n.csv").write_text(NODES)
     Path("n.tsv").write_text(NODES.replace(",", "\t"))
     pd.read_csv("n.csv").to_parquet("n.parquet")
-    assert made("e.csv", cluster, **options) == NUMBERS
+    assert made("e.csv", **options) == NUMBERS
     graph, nodes = penstock.Graph.open("g"), pq.read_table("g/nodes.parquet").to_pydict()
     assert graph.manifest.classes == ("a", "b")
     assert nodes["id"] == [1, 2, 3, 4]
@@ -331,12 +320,12 @@ def test_node_tables(cluster: str, kind: str) -> None:
     ],
 )
 def test_labels(
-    cluster: str, labels: list[str], kind: str, found: list[Any], classes: tuple[str, ...] | None
+    labels: list[str], kind: str, found: list[Any], classes: tuple[str, ...] | None
 ) -> None:
     Path("e.csv").write_text("src,dst\n1,2\n2,3\n")
     lines = [f"{number},{label}\n" for number, label in enumerate(labels, 1)]
     Path("n.csv").write_text("".join(["id,label\n", *lines]))
-    made("e.csv", cluster, nodes="n.csv", label="label", label_kind=kind)
+    made("e.csv", nodes="n.csv", label="label", label_kind=kind)
     assert pq.read_table("g/nodes.parquet")["label"].to_pylist() == found
     assert penstock.Graph.open("g").manifest.classes == classes
 
@@ -351,10 +340,10 @@ def test_labels(
         ('"a","b\nc"\n"d"e,f\n', "row 4"),
     ],
 )
-def test_bad_rows_are_named(cluster: str, rows: str, bad: str) -> None:
+def test_bad_rows_are_named(rows: str, bad: str) -> None:
     Path("e.csv").write_text("src,dst\n" + rows)
     with pytest.raises(penstock.errors.InputError) as error:
-        made("e.csv", cluster)
+        made("e.csv")
     assert f"e.csv, {bad}" in str(error.value)
 
 
@@ -376,29 +365,29 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_tables_of_other_libraries(cluster: str, kind: str) -> None:
+def test_tables_of_other_libraries(kind: str) -> None:
     edges = pa.table({"src": ["a", "b"], "dst": pa.array(["b", "c"]).dictionary_encode()})
     people: Any = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "y": ["u", "v", "u"]})
     if kind == "views":
         people = pa.Table.from_pandas(people)
         people = people.set_column(2, "y", people["y"].cast(pa.string()).cast(pa.string_view()))
     options = {"nodes": people, "feature_columns": ("x",), "label": "y"}
-    assert made(STREAMS[kind](edges), cluster, **options) == TEXTS
+    assert made(STREAMS[kind](edges), **options) == TEXTS
     assert penstock.Graph.open("g").features().tolist() == [[1], [2], [3]]
     assert [path.name for path in Path().iterdir()] == ["g"]
     with pytest.raises(penstock.errors.InputError) as error:
-        made(STREAMS[kind](pa.table({"src": [1, None], "dst": [2, 3]})), cluster)
+        made(STREAMS[kind](pa.table({"src": [1, None], "dst": [2, 3]})))
     assert "row 2" in str(error.value)
 
 
 @pytest.mark.parametrize("case", ["categories", "uuids", "zones", "nulls skipped"])
-def test_arrow_files(cluster: str, case: str) -> None:
+def test_arrow_files(case: str) -> None:
     columns, edges, options = ARROW[case]
     rows = pa.table({"src": [1, 2], "dst": [2, 3]} | columns)
     with pa.ipc.new_file("e.arrow", rows.schema) as file:
         for start in (0, 1):
             file.write_table(rows.slice(start, 1))
-    assert made("e.arrow", cluster, **options) == edges
+    assert made("e.arrow", **options) == edges
 
 
 def test_equal_tables_are_two_and_a_finished_graph_is_known_again() -> None:
@@ -418,7 +407,7 @@ def test_lists_of_texts_as_polars_has_them() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
 @pytest.mark.parametrize("wrapped", ["column", "dictionary", "list"])
-def test_ids_in_views_as_polars_gives_them(cluster: str, kind: Any, wrapped: str) -> None:
+def test_ids_in_views_as_polars_gives_them(kind: Any, wrapped: str) -> None:
     """Tables of this process, and Arrow IPC files."""
     plain = pa.binary() if kind == pa.binary_view() else pa.string()
     columns = [pa.array([f"{'id' * 9}{n}" for n in some]).cast(plain) for some in ([1, 2], [2, 3])]
@@ -434,8 +423,8 @@ def test_ids_in_views_as_polars_gives_them(cluster: str, kind: Any, wrapped: str
         file.write_table(table)
     for source in (table, "views.arrow"):
         if wrapped == "list":
-            penstock.word2vec(source, "v", cluster=cluster, dim=2, sample=0, overwrite=True)
+            penstock.word2vec(source, "v", dim=2, sample=0, overwrite=True)
             found = {*penstock.Vectors.open("v").ids.to_pylist()}
             assert found == {one for row in rows for one in row}
         else:
-            assert made(source, cluster) == rows
+            assert made(source) == rows

@@ -19,8 +19,6 @@ from penstock.output import Pieces
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size, sampled_scale
 
-THREADS = ClusterSpec(cluster="threads")
-
 
 def table_of(zoo):
     rows = [
@@ -78,7 +76,7 @@ def network(tmp_path_factory):
 def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endpoints):
     graph, path = network
     options = {"normalized": normalized, "endpoints": endpoints}
-    report = centrality(path, tmp_path / "out", samples=40, seed=5, cluster=THREADS, **options)
+    report = centrality(path, tmp_path / "out", samples=40, seed=5, **options)
     assert report.samples == 40
     assert report.error_bound == error_bound(150, 40)
     drawn = np.random.Generator(np.random.Philox(5)).permutation(150)[:40]
@@ -133,7 +131,7 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
     for graph in zoo.values():
         nx.set_edge_attributes(graph, 1.0, "weight")
     path = make(tmp_path, zoo)
-    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12, "cluster": THREADS}
+    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12}
     report = centrality(path, tmp_path / "out", **options)
     assert report.failed == 1
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
@@ -165,7 +163,7 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
 def test_options_that_do_not_go_together(tmp_path, options, named):
     generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
     with pytest.raises(UsageError, match=named):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS, **options)
+        centrality(tmp_path / "zoo", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -173,7 +171,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     """Parts follow from the input alone, and what is whole is not computed again."""
     monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
     generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
-    whole = centrality(tmp_path / "zoo", tmp_path / "whole", cluster=THREADS)
+    whole = centrality(tmp_path / "zoo", tmp_path / "whole")
     assert whole.pieces > 5
     written, real = [], Pieces.save
 
@@ -186,8 +184,8 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Pieces, "save", save)
         with pytest.raises(OSError, match="cable"):
-            centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
-    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True, cluster=THREADS)
+            centrality(tmp_path / "zoo", tmp_path / "out")
+    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True)
     assert report.resumed_pieces == 3
     for name in sorted(path.name for path in (tmp_path / "whole/nodes").iterdir()):
         mine = (tmp_path / "out/nodes" / name).read_bytes()
@@ -195,7 +193,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     body = json.loads((tmp_path / "out/centrality.json").read_text())
     assert body["metrics"] == ["closeness", "betweenness"]
     with pytest.raises(OutputExists):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+        centrality(tmp_path / "zoo", tmp_path / "out")
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
@@ -203,7 +201,7 @@ def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
     manifest = tmp_path / "zoo/graph.json"
     manifest.write_text(manifest.read_text().replace('"graphs": 5', '"graphs": 4'))
     with pytest.raises(CorruptFile):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+        centrality(tmp_path / "zoo", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -220,7 +218,7 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     metrics = "closeness,betweenness,edge-betweenness"
-    options = {"metrics": metrics, "cluster": ClusterSpec(cluster="threads")}
+    options = {"metrics": metrics}
     assert centrality(tmp_path / "a.parquet", tmp_path / "out", **options).failed == 1
     failures = pq.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
     assert [row["graph_id"] for row in failures] == [1]

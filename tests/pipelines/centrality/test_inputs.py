@@ -14,8 +14,6 @@ from penstock import ClusterSpec, centrality, etl
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.centrality.options import METRICS
 
-THREADS = ClusterSpec(cluster="threads")
-
 
 def draw(count=30, *, directed=False, seed=0, names=str):
     """Return graphs of NetworkX by id; ids of nodes are far apart, weights are 1 to 4."""
@@ -86,7 +84,7 @@ def failures(out):
 
 
 def compute(path, out, **options):
-    options = {"metrics": "closeness", "cluster": THREADS, **options}
+    options = {"metrics": "closeness", **options}
     return centrality(path, out, **options)
 
 
@@ -200,7 +198,7 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
 def test_distances_that_do_not_fit_are_refused(tmp_path):
     rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    small = ClusterSpec(cluster="threads", memory_limit="2GB")
+    small = ClusterSpec(memory_limit="2GB")
     with pytest.raises(CapacityError):
         compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
     assert not (tmp_path / "out").exists()
@@ -395,7 +393,7 @@ def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypa
         {"id": 9, "edges": [[2, 10]], "nodes": ["7"]},
     ]
     path = lines_of(tmp_path / "a.jsonl", bodies)
-    assert not centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS).failed
+    assert not centrality(path, tmp_path / "out", metrics="closeness").failed
     found = [("10", "0"), ("10", "1"), ("9", "10"), ("9", "2"), ("9", "7"), ("a", "7"), ("a", "x")]
     assert list(values(tmp_path / "out")) == found
 
@@ -420,7 +418,7 @@ def test_weights_whose_sums_overflow(tmp_path):
     """A path of infinite length would look like none."""
     path = tmp_path / "a.parquet"
     pq.write_table(table_of([(1, 0, 1, 1e308), (1, 1, 2, 1e308), (2, 0, 1, 1e280)]), path)
-    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
+    options = {"metrics": "closeness", "weighted": True}
     assert centrality(path, tmp_path / "out", **options).failed == 1
     assert failures(tmp_path / "out") == [
         {"graph_id": 1, "reason": "an edge has the weight 1e+308"}
@@ -490,7 +488,7 @@ def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
             given["directed"] = directed
         if door is _edge_list:
             given["format"] = "edgelists"
-        centrality(source, tmp_path / "out", cluster=THREADS, **given)
+        centrality(source, tmp_path / "out", **given)
         table = pq.read_table(tmp_path / "out/nodes")
         nodes = table["node"].to_pylist()
         found = {name: dict(zip(nodes, table[name].to_pylist(), strict=True)) for name in metrics}

@@ -23,12 +23,6 @@ def findings(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict
     return code, {one["subject"]: one for one in found["findings"]}
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    (one,) = run_check("disk", str(tmp_path / "none"), 0.0)
-    assert one.state == "broken"
-    assert one.remedy
-
-
 def test_a_check_that_hangs_ends(tmp_path: Path) -> None:
     began = time.monotonic()
     (one,) = run_check("machine", str(tmp_path), 0.0, 0.05)
@@ -88,9 +82,3 @@ def test_every_worker_is_asked(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert found["Numba"]["state"] == "ok"
     assert not [one for one in found if one.startswith("workers: answer")]
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, found = findings(capsys, str(tmp_path), "--device", "gpu", "--no-bandwidth")
-    assert found["GPU"]["state"] in ("ok", "broken")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import ClusterSpec, Graph, embed, generate
+from penstock import Graph, embed, generate
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +17,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(scope="session")
 def trained(
-    graph: Graph, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec
+    graph: Graph,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, embed.TrainReport]:
     """A run that other tests only read."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    return run, embed.train(graph, run, dim=16, epochs=10, batch=200, cluster=cluster)
+    return run, embed.train(graph, run, dim=16, epochs=10, batch=200)

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, Graph, embed
+from penstock import Graph, embed
 from penstock.errors import InputError, UsageError
 
 ROWS: dict[str, list[str | None]] = {
@@ -31,7 +31,6 @@ def rows_of(answers: Path) -> list[dict[str, Any]]:
 def test_each_question_has_the_answers_that_predict_gives(
     trained: tuple[Path, embed.TrainReport],
     tmp_path: Path,
-    cluster: ClusterSpec,
     ending: str,
     known: bool,
 ) -> None:
@@ -43,13 +42,13 @@ def test_each_question_has_the_answers_that_predict_gives(
         with pa.output_stream(str(file)) as stream:
             pyarrow.csv.write_csv(pa.table(ROWS), stream, options)
     out = tmp_path / "answers"
-    report = embed.answer(run, out, queries=file, top=4, known=known, cluster=cluster)
+    report = embed.answer(run, out, queries=file, top=4, known=known)
     rows = rows_of(out)
     assert report.count == len(rows) == 20
     for number in range(5):
         head, relation, tail = (ROWS[name][number] for name in ("head", "relation", "tail"))
         asked = {"head": head} if tail is None else {"tail": tail}
-        single = embed.predict(run, relation=relation, top=4, known=known, cluster=cluster, **asked)
+        single = embed.predict(run, relation=relation, top=4, known=known, **asked)
         mine = [row for row in rows if row["question"] == number]
         assert [row["rank"] for row in mine] == [1, 2, 3, 4]
         assert [row["tail" if tail is None else "head"] for row in mine] == [
@@ -63,10 +62,11 @@ def test_each_question_has_the_answers_that_predict_gives(
 
 
 def test_every_node_is_asked_for(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+    trained: tuple[Path, embed.TrainReport],
+    tmp_path: Path,
 ) -> None:
     run = trained[0]
-    embed.answer(run, tmp_path / "a", relation="r3", side="head", top=3, cluster=cluster)
+    embed.answer(run, tmp_path / "a", relation="r3", side="head", top=3)
     rows = rows_of(tmp_path / "a")
     assert [row["question"] for row in rows] == np.repeat(np.arange(400), 3).tolist()
     held = rows_of_graph(run)
@@ -101,23 +101,21 @@ def rows_of_graph_at(graph: Graph) -> set[tuple[str, str, str]]:
 def test_bad_questions_are_refused(
     trained: tuple[Path, embed.TrainReport],
     tmp_path: Path,
-    cluster: ClusterSpec,
     rows: dict[str, list[str | None]],
 ) -> None:
     pq.write_table(pa.table(rows), tmp_path / "q.parquet")
     options = {} if "relation" in rows else {"relation": "r1"}
     with pytest.raises(InputError):
-        embed.answer(
-            trained[0], tmp_path / "a", queries=tmp_path / "q.parquet", cluster=cluster, **options
-        )
+        embed.answer(trained[0], tmp_path / "a", queries=tmp_path / "q.parquet", **options)
     assert not (tmp_path / "a").exists()
 
 
 def test_unknown_questions_are_skipped_if_asked(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+    trained: tuple[Path, embed.TrainReport],
+    tmp_path: Path,
 ) -> None:
     pq.write_table(pa.table({"head": ["strange", "e1"]}), tmp_path / "q.parquet")
-    given = {"queries": tmp_path / "q.parquet", "relation": "r1", "cluster": cluster}
+    given = {"queries": tmp_path / "q.parquet", "relation": "r1"}
     report = embed.answer(trained[0], tmp_path / "a", unknown="skip", **given)
     assert (report.questions, report.skipped, report.count) == (1, 1, 10)
     assert {row["question"] for row in rows_of(tmp_path / "a")} == {1}  # the row of the file
@@ -126,14 +124,15 @@ def test_unknown_questions_are_skipped_if_asked(
 
 
 def test_relations_between_two_nodes(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+    trained: tuple[Path, embed.TrainReport],
+    tmp_path: Path,
 ) -> None:
     run = trained[0]
     held = sorted(rows_of_graph(run))
     pairs = [(held[0][0], held[0][2]), ("e1", "e2"), (held[9][0], held[9][2])]
     rows = {"head": [one for one, _ in pairs], "tail": [other for _, other in pairs]}
     pq.write_table(pa.table(rows), tmp_path / "q.parquet")
-    given: Any = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    given: Any = {"queries": tmp_path / "q.parquet"}
     embed.answer(run, tmp_path / "all", known=True, **given)
     found = rows_of(tmp_path / "all")
     names = {row["relation"] for row in found}
@@ -152,9 +151,9 @@ def test_relations_between_two_nodes(
 
 
 def test_scores_of_triples_are_those_of_answers(
-    trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec
+    trained: tuple[Path, embed.TrainReport],
 ) -> None:
-    answers = embed.predict(trained[0], head="e7", relation="r2", cluster=cluster).answers
+    answers = embed.predict(trained[0], head="e7", relation="r2").answers
     triples = [("e7", "r2", one["id"]) for one in answers]
     wanted = pytest.approx([one["score"] for one in answers], rel=1e-5)
     assert embed.score(trained[0], triples).tolist() == wanted
@@ -167,9 +166,7 @@ def test_scores_of_triples_are_those_of_answers(
 
 
 @pytest.mark.parametrize("model", ["complex", "distmult"])
-def test_nodes_that_came_after_the_training(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, model: str
-) -> None:
+def test_nodes_that_came_after_the_training(graph: Graph, tmp_path: Path, model: str) -> None:
     triples = sorted(rows_of_graph_at(graph))
     left_out = {f"e{n}" for n in range(0, 40, 2)}
     old = [t for t in triples if not left_out & {t[0], t[2]}]
@@ -193,8 +190,8 @@ def test_nodes_that_came_after_the_training(
     columns = {"source": "head", "target": "tail", "relation": "relation"}
     etl(tmp_path / "old.parquet", tmp_path / "g", **columns)
     options: dict[str, Any] = {"model": model, "dim": 16, "epochs": 15, "batch": 200}
-    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
-    given_options: dict[str, Any] = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    embed.train(tmp_path / "g", tmp_path / "run", **options)
+    given_options: dict[str, Any] = {"queries": tmp_path / "q.parquet"}
     with pytest.raises(InputError):
         embed.answer(tmp_path / "run", tmp_path / "a", **given_options)
     embed.answer(

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
 
 
 def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
-    tmp_path: Path, cluster: ClusterSpec
+    tmp_path: Path,
 ) -> None:
     """As LibKGE ranks: among all entities, those of test alone too, without other true answers."""
     rng = np.random.default_rng(0)
@@ -44,8 +44,8 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
     heldout = {name: tmp_path / f"{name}.txt" for name in ("valid", "test")}
     etl(tmp_path / "train.txt", tmp_path / "g", format="triples", quiet=True, **heldout)
     options: dict[str, Any] = {"dim": 8, "epochs": 3, "batch": 50, "negatives": 10}
-    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, quiet=True, **options)
-    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last", cluster=cluster)
+    embed.train(tmp_path / "g", tmp_path / "run", quiet=True, **options)
+    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last")
     assert found.edges == len(splits["test"])
 
     graph = Graph.open(tmp_path / "g")
@@ -75,25 +75,26 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
 
 
 def test_nodes_in_no_training_edge_are_counted_and_warned_of(
-    tmp_path: Path, cluster: ClusterSpec
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
     (tmp_path / "test.txt").write_text("a\tr\tc\nnew\tr\ta\nb\tr\tnew\n")
-    etl(tmp_path / "train.txt", tmp_path / "g", test=tmp_path / "test.txt", cluster=cluster)
-    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, batch=2, cluster=cluster)
-    found = embed.evaluate(tmp_path / "run", filtered=True, cluster=cluster)
+    etl(tmp_path / "train.txt", tmp_path / "g", test=tmp_path / "test.txt")
+    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, batch=2)
+    found = embed.evaluate(tmp_path / "run", filtered=True)
     assert (found.edges, found.unseen) == (3, 2)
     with pytest.warns(PenstockWarning, match="'new'"):
-        embed.predict(tmp_path / "run", head="new", relation="r", cluster=cluster)
+        embed.predict(tmp_path / "run", head="new", relation="r")
 
 
 def test_exported_inverses_score_heads(
-    trained: Trained, tmp_path: Path, cluster: ClusterSpec
+    trained: Trained,
+    tmp_path: Path,
 ) -> None:
     run, _ = trained
     embed.export(run, tmp_path / "r", relations=True)
     nodes, relations = embed.vectors(run), Vectors.open(tmp_path / "r")
-    asked = {"relation": "r0", "top": 5, "known": True, "cluster": cluster}
+    asked = {"relation": "r0", "top": 5, "known": True}
 
     def vector(values: Any) -> Any:
         return values[: len(values) // 2] + 1j * values[len(values) // 2 :]
@@ -105,13 +106,16 @@ def test_exported_inverses_score_heads(
             np.testing.assert_allclose(score, answer["score"], rtol=1e-4)
 
 
-def test_a_larger_buffer_reads_less(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
-    options = {"dim": 16, "epochs": 4, "batch": 50, "partitions": 8, "cluster": cluster}
+def test_a_larger_buffer_reads_less(
+    graph: Graph,
+    tmp_path: Path,
+) -> None:
+    options = {"dim": 16, "epochs": 4, "batch": 50, "partitions": 8}
     read = {}
     for buffer in (3, 5, 8):
         run = tmp_path / str(buffer)
         read[buffer] = embed.train(graph, run, buffer=buffer, **options).trained.bytes_read
-        assert embed.evaluate(run, filtered=True, cluster=cluster).scores["mrr"] > 0.2
+        assert embed.evaluate(run, filtered=True).scores["mrr"] > 0.2
     # Of 8 partitions 3 in memory are exchanged 13 times an epoch, 5 are 6 times, and 8 never.
     assert 0.4 < read[5] / read[3] < 0.55
     assert read[8] < 0.2 * read[3]
@@ -148,22 +152,27 @@ def test_vectors_are_read_in_blocks(
     )
 
 
-def test_a_graph_without_relations_takes_dot(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_a_graph_without_relations_takes_dot(
+    tmp_path: Path,
+) -> None:
     generate("sbm", tmp_path / "g", nodes=300, blocks=5, degree_inside=12, degree_outside=1)
-    report = embed.train(tmp_path / "g", tmp_path / "run", dim=16, epochs=20, cluster=cluster)
+    report = embed.train(tmp_path / "g", tmp_path / "run", dim=16, epochs=20)
     assert report.training.model == "dot"
     lines = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["loss"] < 0.8 * lines[0]["loss"]
     assert report.trained.validation is None
-    answers = embed.predict(tmp_path / "run", head="0", top=3, cluster=cluster).answers
+    answers = embed.predict(tmp_path / "run", head="0", top=3).answers
     assert len(answers) == 3
     assert "0" not in [str(answer["id"]) for answer in answers]  # the best answer to itself
     with pytest.raises(UsageError):
-        embed.train(tmp_path / "g", tmp_path / "other", model="complex", cluster=cluster)
+        embed.train(tmp_path / "g", tmp_path / "other", model="complex")
 
 
-def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
-    options = {**SMALL, "schedule": "constant", "cluster": cluster}
+def test_more_epochs_resume_a_run(
+    graph: Graph,
+    tmp_path: Path,
+) -> None:
+    options = {**SMALL, "schedule": "constant"}
     embed.train(graph, tmp_path / "whole", **{**options, "epochs": 4})
     embed.train(graph, tmp_path / "run", **options)
     with pytest.raises(OutputExists):
@@ -179,10 +188,12 @@ def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: Cluster
 
 
 def test_a_warm_start_begins_where_the_other_run_ended(
-    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    trained: Trained,
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     run, _ = trained
-    options: dict[str, Any] = {"dim": 16, "batch": 200, "epochs": 1, "cluster": cluster}
+    options: dict[str, Any] = {"dim": 16, "batch": 200, "epochs": 1}
     warm = embed.train(graph, tmp_path / "warm", init=run, **options)
     cold = embed.train(graph, tmp_path / "cold", **options)
     assert warm.trained.known == {"nodes": 400, "relations": 6}
@@ -219,14 +230,15 @@ def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: i
 
 
 def test_what_a_recipe_gives_and_would_be_ignored_is_refused(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     """But one that writes every option out, as run.json does, asks for none of its defaults."""
     recipe, run = tmp_path / "recipe.yaml", tmp_path / "run"
     recipe.write_text("beta1: 0.8\n")
     with pytest.raises(UsageError):
         embed.EmbedOptions(recipe=recipe)
-    report = embed.train(graph, run, dim=8, epochs=1, batch=500, cluster=cluster)
+    report = embed.train(graph, run, dim=8, epochs=1, batch=500)
     recipe.write_text(json.dumps(json.loads((run / "run.json").read_text())["training"]))
     assert embed.EmbedOptions(recipe=recipe).training == report.training
 
@@ -242,11 +254,11 @@ def files(run: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_a_run_that_was_to_replace_another_can_be_resumed(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, *, checkpoint: bool
+    graph: Graph, tmp_path: Path, *, checkpoint: bool
 ) -> None:
     """The run that it is to replace stands until the new one is done."""
     run, hidden, new = (tmp_path / name for name in ("run", ".run.partial", "new"))
-    small = {**SMALL, "cluster": cluster}
+    small = {**SMALL}
     embed.train(graph, run, **small)
     before = files(run)
     embed.train(graph, new, seed=1, **small)
@@ -269,18 +281,18 @@ def test_a_run_that_was_to_replace_another_can_be_resumed(
     "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
 )
 def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any]
+    graph: Graph, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
     options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
     with pytest.raises(PenstockError):
-        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+        embed.train(graph, tmp_path / "run", **options)
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
     with pytest.raises(InputError):
-        embed.evaluate(tmp_path / "run", cluster=cluster)
+        embed.evaluate(tmp_path / "run")
     with pytest.raises(OutputExists):
-        embed.train(graph, tmp_path / "run", cluster=cluster, **{**options, "lr": 0.1})
+        embed.train(graph, tmp_path / "run", **{**options, "lr": 0.1})
 
 
 def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
@@ -304,27 +316,30 @@ def test_a_small_worker_trains_what_fits(graph: Graph, tmp_path: Path) -> None:
 
 
 def test_unknown_nodes_and_relations_are_counted_and_listed(
-    trained: Trained, tmp_path: Path, cluster: ClusterSpec
+    trained: Trained,
+    tmp_path: Path,
 ) -> None:
     run, _ = trained
     path = tmp_path / "more.txt"
     bad = [f"x{i}\tr0\te1" for i in range(12)]
     path.write_text("\n".join(["e1\tr0\te2", *bad, "e1\tlikes\te2"]) + "\n")
     with pytest.raises(InputError) as error:
-        embed.evaluate(run, triples=path, cluster=cluster)
+        embed.evaluate(run, triples=path)
     assert "x0" in str(error.value)
     assert "likes" in str(error.value)
-    found = embed.evaluate(run, triples=path, unknown="skip", cluster=cluster)
+    found = embed.evaluate(run, triples=path, unknown="skip")
     assert (found.edges, found.skipped) == (1, 13)
     for data in (b"e1\tr0\n", b"\xff\xfe\t\xff\n"):
         path.write_bytes(data)
         with pytest.raises(InputError) as error:
-            embed.evaluate(run, triples=path, cluster=cluster)
+            embed.evaluate(run, triples=path)
         assert path.name in str(error.value)
 
 
 def test_another_graph_is_matched_by_id(
-    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    trained: Trained,
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     """The same edges under other numbers have the same ranks; new nodes are an error."""
     run, _ = trained
@@ -342,7 +357,7 @@ def test_another_graph_is_matched_by_id(
         writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
         writer.nodes(names)
         writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
-    options: dict[str, Any] = {"split": "train", "sample": None, "cluster": cluster}
+    options: dict[str, Any] = {"split": "train", "sample": None}
     ours = embed.evaluate(run, graph=tmp_path / "g", **options)
     theirs = embed.evaluate(run, **options)
     assert ours.scores["mrr"] == pytest.approx(theirs.scores["mrr"], abs=1e-12)
@@ -356,7 +371,9 @@ def test_another_graph_is_matched_by_id(
 
 
 def test_edges_of_another_graph_are_filtered_by_both(
-    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    trained: Trained,
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     """What a run was trained on is known, whatever graph new edges come from."""
     shutil.copytree(graph.path, tmp_path / "own")
@@ -372,7 +389,7 @@ def test_edges_of_another_graph_are_filtered_by_both(
     manifest = tmp_path / "run/run.json"
     body = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(body | {"graph": str(tmp_path / "own")}))
-    options: dict[str, Any] = {"cluster": cluster, "filtered": True}
+    options: dict[str, Any] = {"filtered": True}
     theirs = embed.evaluate(tmp_path / "run", **options)
     options |= {"graph": tmp_path / "new", "split": "train"}
     ours = embed.evaluate(tmp_path / "run", **options)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, embed
+from penstock import CSR, Graph, embed
 from penstock.kernels.cpu import embed as kernels
 from penstock.pipelines.embed.planning import memory_to_begin, memory_to_train
 from penstock.pipelines.embed.run import Run
@@ -55,10 +55,8 @@ def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
-def test_a_warm_start_is_counted(
-    wide: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int
-) -> None:
-    first, options = tmp_path / "first", {"dim": 4, "epochs": 1, "cluster": cluster}
+def test_a_warm_start_is_counted(wide: Graph, tmp_path: Path, partitions: int) -> None:
+    first, options = tmp_path / "first", {"dim": 4, "epochs": 1}
     embed.train(wide, first, lr=1e-9, batch=70_000, negatives=1, **options)
     run = Run.load(first)
 
@@ -78,8 +76,7 @@ def test_a_warm_start_is_counted(
     assert expected / 3 < took <= expected
     # It is in the plan.
     need = [
-        embed.train.plan(wide, tmp_path / "run", dim=4, cluster=cluster, **more)
-        for more in ({}, {"init": first})
+        embed.train.plan(wide, tmp_path / "run", dim=4, **more) for more in ({}, {"init": first})
     ]
     assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import ClusterSpec, Graph, embed, etl, generate
+from penstock import Graph, embed, etl, generate
 
 
 def complex_scores(asked: Any, relation: Any, values: Any) -> Any:
@@ -48,10 +48,8 @@ def lists(graph: Graph, run: Path, k: int) -> tuple[Any, dict[str, list[float]]]
 
 
 @pytest.mark.parametrize("k", [3, 10])
-def test_lists_of_best_answers(
-    graph: Graph, trained: tuple[Path, Any], cluster: ClusterSpec, k: int
-) -> None:
-    found = embed.evaluate(trained[0], filtered=True, at=k, cluster=cluster)
+def test_lists_of_best_answers(graph: Graph, trained: tuple[Path, Any], k: int) -> None:
+    found = embed.evaluate(trained[0], filtered=True, at=k)
     asked, wanted = lists(graph, trained[0], k)
     assert found.lists["tail"]["queries"] == len(asked)
     for name, values in wanted.items():
@@ -60,9 +58,10 @@ def test_lists_of_best_answers(
 
 
 def test_relations_and_their_kinds(
-    graph: Graph, trained: tuple[Path, Any], cluster: ClusterSpec
+    graph: Graph,
+    trained: tuple[Path, Any],
 ) -> None:
-    found = embed.evaluate(trained[0], filtered=True, by_relation=True, cluster=cluster)
+    found = embed.evaluate(trained[0], filtered=True, by_relation=True)
     for groups in (found.relations, found.kinds):
         assert groups is not None
         edges = [of["edges"] for of in groups.values()]
@@ -83,7 +82,7 @@ def test_relations_and_their_kinds(
 
 
 def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
-    tmp_path: Path, cluster: ClusterSpec
+    tmp_path: Path,
 ) -> None:
     generate("sbm", tmp_path / "all", nodes=120, seed=1, quiet=True)
     csr = Graph.open(tmp_path / "all").csr()
@@ -91,8 +90,8 @@ def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
     (tmp_path / "e.csv").write_text("src,dst\n" + "".join(f"{a},{b}\n" for a, b in rows if a < b))
     etl(tmp_path / "e.csv", tmp_path / "g", split_edges=(0.8, 0.05, 0.15))
     graph, run, k = Graph.open(tmp_path / "g"), tmp_path / "run", 5
-    embed.train(tmp_path / "g", run, model="dot", dim=8, epochs=2, cluster=cluster)
-    found = embed.evaluate(run, filtered=True, at=k, cluster=cluster)
+    embed.train(tmp_path / "g", run, model="dot", dim=8, epochs=2)
+    found = embed.evaluate(run, filtered=True, at=k)
     values = np.asarray(embed.vectors(run).values, np.float64)
     held = {name: graph.heldout(name) for name in ("valid", "test")}
     pairs = {
@@ -118,11 +117,11 @@ def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
     assert found.lists.keys() == {"neighbour"}
     assert found.lists["neighbour"]["queries"] == len(true)
     assert found.lists["neighbour"]["recall"] == pytest.approx(np.mean(recall))
-    assert embed.evaluate(run, sample=20, cluster=cluster).lists == {}
+    assert embed.evaluate(run, sample=20).lists == {}
 
 
 def test_copies_of_an_edge_do_not_change_the_kind_of_its_relation(
-    tmp_path: Path, cluster: ClusterSpec
+    tmp_path: Path,
 ) -> None:
     rows = [f"a{n},one,b{n},{t}\n" for n in range(40) for t in range(3)]
     rows += [f"a{n},many,c{m},0\n" for n in range(8) for m in range(5)]
@@ -130,6 +129,6 @@ def test_copies_of_an_edge_do_not_change_the_kind_of_its_relation(
     held = [f"a{n},one,b{n},9\n" for n in range(5)] + ["a1,many,c2,9\n"]
     (tmp_path / "t.csv").write_text("head,relation,tail,t\n" + "".join(held))
     etl(tmp_path / "e.csv", tmp_path / "g", time="t", test=tmp_path / "t.csv", directed=True)
-    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, cluster=cluster)
-    found = embed.evaluate(tmp_path / "run", by_relation=True, cluster=cluster)
+    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1)
+    found = embed.evaluate(tmp_path / "run", by_relation=True)
     assert {name: of["edges"] for name, of in (found.kinds or {}).items()} == {"1-1": 5, "N-N": 1}

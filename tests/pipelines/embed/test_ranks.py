@@ -26,17 +26,17 @@ DISK = {"partitions": 12, "batch": 25}
 @pytest.mark.parametrize("more", [{}, DISK], ids=["memory", "disk"])
 @pytest.mark.slow
 def test_what_two_ranks_write_is_read_by_all(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, more: dict[str, Any]
+    graph: Graph, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     run, options = tmp_path / "run", {**SMALL, **more}
     report = embed.train(graph, run, parts=2, cluster=TWO, **options)
     assert report.trained.ranks == 2
     assert report.trained.validation is not None
     assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
-    found = embed.evaluate(run, filtered=True, split="valid", checkpoint="last", cluster=cluster)
+    found = embed.evaluate(run, filtered=True, split="valid", checkpoint="last")
     assert found.scores["mrr"] == pytest.approx(report.trained.validation["mrr"], abs=1e-12)
     asked = {"head": "e7", "relation": "r2", "top": 3}
-    assert len(embed.predict(run, cluster=cluster, **asked).answers) == 3
+    assert len(embed.predict(run, **asked).answers) == 3
     embed.export(run, tmp_path / "v", checkpoint="last")
     exported = Vectors.open(tmp_path / "v")
     rows = exported.rows(graph.user_ids().to_pylist())
@@ -47,10 +47,10 @@ def test_what_two_ranks_write_is_read_by_all(
     embed.train(graph, tmp_path / "again", parts=2, cluster=TWO, **options)
     for ours, theirs in zip(values(run), values(tmp_path / "again"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    warm = embed.train(graph, tmp_path / "warm", init=run, cluster=cluster, **SMALL | {"epochs": 1})
+    warm = embed.train(graph, tmp_path / "warm", init=run, **SMALL | {"epochs": 1})
     assert warm.trained.known == {"nodes": 400, "relations": 6}
     with pytest.raises(UsageError):
-        embed.train(graph, run, resume=True, cluster=cluster, **options)
+        embed.train(graph, run, resume=True, **options)
 
 
 @pytest.mark.mpi
@@ -63,10 +63,10 @@ def test_what_two_ranks_write_is_read_by_all(
     ids=["candidates", "one-edge"],
 )
 def test_ranks_share_an_evaluation(
-    trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec, more: dict[str, Any]
+    trained: tuple[Path, embed.TrainReport], more: dict[str, Any]
 ) -> None:
     run, _ = trained
-    alone = embed.evaluate(run, cluster=cluster, **more)
+    alone = embed.evaluate(run, **more)
     shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
     assert replace(shared, seconds=alone.seconds) == alone
 

@@ -77,12 +77,12 @@ class Alone:
 
 
 def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
-    tmp_path: Path, cluster: ClusterSpec, monkeypatch: Any
+    tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Partitions are read one after another, and written over in between."""
     generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
     options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
-    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, **options)
     held = Run.load(tmp_path / "run")
     rows, trained = TableSource.vectors, []
 
@@ -114,13 +114,13 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
 
 @pytest.mark.parametrize("partitions", [None, 4])
 def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int | None
+    mine: Path, graph: Graph, tmp_path: Path, partitions: int | None
 ) -> None:
     options = {**SMALL, "init": mine, "epochs": 1, "batch": 50, "partitions": partitions}
-    embed.train(graph, tmp_path / "whole", cluster=cluster, **options)
-    embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    embed.train(graph, tmp_path / "whole", **options)
+    embed.train(graph, tmp_path / "run", **options)
     before_a_checkpoint(tmp_path / "run")
-    again = embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+    again = embed.train(graph, tmp_path / "run", resume=True, **options)
     assert again.trained.known == {"nodes": 400, "relations": 6}
     same(tmp_path / "whole", tmp_path / "run")
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
@@ -130,14 +130,16 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
         lambda body: body["about"].update(note="trained further"),
     )
     with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+        embed.train(graph, tmp_path / "run", resume=True, **options)
     assert str(mine) in str(error.value)
 
 
 def test_a_run_goes_on_without_the_one_it_began_with(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    mine: Path,
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
-    options = {**SMALL, "init": mine, "cluster": cluster}
+    options = {**SMALL, "init": mine}
     embed.train(graph, tmp_path / "whole", epochs=2, **options)
     embed.train(graph, tmp_path / "run", epochs=1, **options)
     shutil.rmtree(mine)
@@ -147,12 +149,13 @@ def test_a_run_goes_on_without_the_one_it_began_with(
 
 
 def test_a_line_that_was_cut_off_is_dropped(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
-    embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    embed.train(graph, tmp_path / "run", epochs=1, **SMALL)
     lines = tmp_path / "run/metrics.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"epoch": 2, "lo\xc3')
-    embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **SMALL)
+    embed.train(graph, tmp_path / "run", epochs=2, resume=True, **SMALL)
     assert [json.loads(line)["epoch"] for line in lines.read_text().splitlines()] == [1, 2]
 
 
@@ -160,37 +163,37 @@ def test_a_line_that_was_cut_off_is_dropped(
 
 
 def test_ids_of_other_nodes_are_refused_and_written_again(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    mine: Path,
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     path, before = mine / "ids.parquet", pq.read_table(mine / "ids.parquet")
     pq.write_table(before.slice(1), path)
     for does in (
-        lambda: embed.evaluate(mine, cluster=cluster),
-        lambda: embed.predict(mine, cluster=cluster, head="e1", relation="r0"),
+        lambda: embed.evaluate(mine),
+        lambda: embed.predict(mine, head="e1", relation="r0"),
         lambda: embed.export(mine, tmp_path / "v"),
         lambda: embed.vectors(mine),
-        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16, cluster=cluster),
+        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16),
     ):
         with pytest.raises(CorruptFile) as error:
             does()
         assert path.name in str(error.value)
-    embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True, cluster=cluster)
+    embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True)
     assert pq.read_table(path).equals(before)
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_a_table_that_is_lost_is_not_made_again(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, how: str
-) -> None:
+def test_a_table_that_is_lost_is_not_made_again(graph: Graph, tmp_path: Path, how: str) -> None:
     run, more = tmp_path / "run", {**SMALL, "batch": 50, "partitions": 4}
-    embed.train(graph, run, epochs=1, cluster=cluster, **more)
+    embed.train(graph, run, epochs=1, **more)
     table = run / "checkpoints/nodes.table"
     part = table.read_bytes()[:5000]
     table.unlink()
     if how == "truncated":
         table.write_bytes(part)
     with pytest.raises(GraphError) as error:
-        embed.train(graph, run, epochs=2, cluster=cluster, resume=True, **more)
+        embed.train(graph, run, epochs=2, resume=True, **more)
     assert table.name in str(error.value)
     assert table.exists() == (how == "truncated")
 
@@ -208,10 +211,11 @@ def test_a_gpus_memory_is_given_back_after_training(graph: Graph, tmp_path: Path
 
 
 def test_places_that_are_not_there_are_refused(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+    graph: Graph,
+    tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
-    embed.train(graph, run, partitions=4, epochs=1, cluster=cluster, **{**SMALL, "batch": 50})
+    embed.train(graph, run, partitions=4, epochs=1, **{**SMALL, "batch": 50})
     path = run / "checkpoints/places.npy"
     places = np.load(path)
     places[3] = 10**6
@@ -224,7 +228,9 @@ def test_places_that_are_not_there_are_refused(
 # -- other graphs, and none ------------------------------------------------------------------------
 
 
-def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_ids_of_another_type_are_compared_as_text(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 40, (2, 400))
     csr = CSR.from_edges(*ends, 40, relations=rng.integers(0, 2, 400).astype(np.int32))
@@ -233,7 +239,7 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: Clust
             writer.edges(csr)
             writer.nodes(ids)
             writer.manifest = replace(writer.manifest, relations=("a", "b"))
-    small = {**SMALL, "batch": 50, "epochs": 1, "cluster": cluster}
+    small = {**SMALL, "batch": 50, "epochs": 1}
     for one, other in (("number", "text"), ("text", "number")):
         embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)
         warm = {**small, "init": tmp_path / f"{one}-run"}
@@ -244,41 +250,45 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: Clust
             graph=tmp_path / other,
             split="train",
             unknown="skip",
-            cluster=cluster,
         )
         assert ranked.skipped == np.count_nonzero((ends == 39).any(axis=0))
 
 
-def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_known_answers_need_no_graph(
+    mine: Path,
+    tmp_path: Path,
+) -> None:
     edit(mine / "run.json", lambda body: body.update(graph=str(tmp_path / "gone")))
     asked = {"head": "e1", "relation": "r0", "top": 3}
-    assert len(embed.predict(mine, known=True, cluster=cluster, **asked).answers) == 3
+    assert len(embed.predict(mine, known=True, **asked).answers) == 3
     with pytest.raises(InputError):
-        embed.predict(mine, cluster=cluster, **asked)
+        embed.predict(mine, **asked)
 
 
 def test_triples_of_an_undirected_graph_answer_both_ways(
-    tmp_path: Path, cluster: ClusterSpec
+    tmp_path: Path,
 ) -> None:
     """With every pair of nodes known, in one direction, no candidate is left to rank above."""
     edges = tmp_path / "edges.csv"
     edges.write_text("source,target\na,b\nb,c\n")
-    etl(edges, tmp_path / "g", directed=False, cluster=cluster)
+    etl(edges, tmp_path / "g", directed=False)
     more: dict[str, Any] = {"dim": 4, "batch": 2, "epochs": 1, "model": "dot"}
-    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **more)
+    embed.train(tmp_path / "g", tmp_path / "run", **more)
     triples = tmp_path / "triples"
     triples.write_text("a\ta\nb\tb\nc\tc\na\tb\nb\tc\nc\ta\n")
-    found = embed.evaluate(tmp_path / "run", triples=triples, filtered=True, cluster=cluster)
+    found = embed.evaluate(tmp_path / "run", triples=triples, filtered=True)
     assert found.scores["mr"] == 1
 
 
-def test_a_graph_that_was_made_again_is_said(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_a_graph_that_was_made_again_is_said(
+    tmp_path: Path,
+) -> None:
     made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
     generate("kg", tmp_path / "g", **made)
-    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, cluster=cluster, dim=4)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, dim=4)
     generate("kg", tmp_path / "g", seed=1, overwrite=True, **made)
     with pytest.warns(PenstockWarning, match=str(tmp_path / "g")):
-        embed.evaluate(tmp_path / "run", cluster=cluster)
+        embed.evaluate(tmp_path / "run")
 
 
 # -- options that meet -----------------------------------------------------------------------------
@@ -308,7 +318,7 @@ def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     ids=str,
 )
 def test_a_batch_that_is_too_large_is_refused_before_the_training(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any]
+    graph: Graph, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """By what was asked for, up to the largest that is fine."""
     ranks, partitions = options.get("parts", 1), options.get("partitions", 1)
@@ -322,6 +332,6 @@ def test_a_batch_that_is_too_large_is_refused_before_the_training(
     assert batch_problem(graph, fine, ranks) is None
     given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
     with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", cluster=cluster, **given)
+        embed.train(graph, tmp_path / "run", **given)
     assert f"{most:,}" in str(error.value)
     assert not (tmp_path / "run").exists()

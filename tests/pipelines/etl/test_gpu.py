@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from penstock import Graph, etl
-from penstock.cluster.spec import ClusterSpec
 from penstock.workers.resources import device
 
 pytestmark = pytest.mark.gpu
@@ -51,9 +50,7 @@ def backend(name: str) -> Iterator[None]:
         },
     ],
 )
-def test_same_bytes_as_on_the_cpu(
-    tmp_path: Path, cluster: ClusterSpec, kind: str, options: dict[str, Any]
-) -> None:
+def test_same_bytes_as_on_the_cpu(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     random = np.random.default_rng(0)
     ends = (random.random((20_000, 2)) ** 2 * 3000).astype(np.int64)
     names: Any = {
@@ -75,6 +72,6 @@ def test_same_bytes_as_on_the_cpu(
         with backend(name):
             assert device.gpu() == (name == "gpu")
             assert device.frames() == (name == "gpu" and find_spec("cudf") is not None)
-            etl(tmp_path / "edges.parquet", tmp_path / name, cluster=cluster, **options)
+            etl(tmp_path / "edges.parquet", tmp_path / name, **options)
     manifests = [Graph.open(tmp_path / name).manifest for name in ("cpu", "gpu")]
     assert manifests[0].files == manifests[1].files

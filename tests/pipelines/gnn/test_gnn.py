@@ -33,11 +33,12 @@ def table(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def trained(
-    blocks: Graph, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec
+    blocks: Graph,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, gnn.TrainReport]:
     """A run that other tests only read."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True, cluster=cluster)
+    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True)
 
 
 @pytest.fixture
@@ -67,11 +68,10 @@ def test_another_graph(
     trained: tuple[Path, gnn.TrainReport],
     manifest_of: Callable[..., Graph],
     tmp_path: Path,
-    cluster: ClusterSpec,
 ) -> None:
     folder, _ = trained
     unlabelled = manifest_of(labels=None, classes=None)
-    gnn.predict(folder, tmp_path / "p", graph=unlabelled, cluster=cluster)
+    gnn.predict(folder, tmp_path / "p", graph=unlabelled)
     assert table(tmp_path / "p").num_rows == 400
     with pytest.raises(UsageError):
         gnn.evaluate(folder, graph=unlabelled)
@@ -95,7 +95,6 @@ def test_another_graph(
 )
 def test_edges_of_another_kind_are_refused(
     tmp_path: Path,
-    cluster: ClusterSpec,
     first: dict[str, Any],
     other: dict[str, Any],
     refused: bool,
@@ -111,7 +110,6 @@ def test_edges_of_another_kind_are_refused(
         etl(
             tmp_path / "e.csv",
             tmp_path / name,
-            cluster=cluster,
             nodes=tmp_path / "n.csv",
             label="kind",
             feature_columns=("x",),
@@ -120,9 +118,7 @@ def test_edges_of_another_kind_are_refused(
             **more,
         )
     weighted = bool(first.get("weight"))
-    gnn.train(
-        tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted, cluster=cluster
-    )
+    gnn.train(tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted)
     line = ["gnn", "evaluate", str(tmp_path / "run"), "--cluster", "threads"]
     assert run(line) == 0
     assert run([*line, "--graph", str(tmp_path / "other")]) == (2 if refused else 0)
@@ -130,7 +126,7 @@ def test_edges_of_another_kind_are_refused(
 
 @pytest.mark.parametrize("kind", ["class", "multi"])
 def test_classes_of_another_graph_are_found_by_name(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
+    ring: Callable[..., Graph], tmp_path: Path, kind: str
 ) -> None:
     """There is no b any more; nodes of the class new are never right."""
 
@@ -142,12 +138,12 @@ def test_classes_of_another_graph_are_found_by_name(
 
     learnt, there = ("a", "b", "c"), ("c", "new", "a")
     first = ring(labels(learnt, [*"abacaa"] * 10), labels=kind, classes=learnt)
-    gnn.train(first, tmp_path / "run", epochs=20, hidden=8, cluster=cluster)
+    gnn.train(first, tmp_path / "run", epochs=20, hidden=8)
     shutil.rmtree(first.path)
     names = ["a", "new", "c", "a", None, "c"] * 10
     other = ring(labels(there, names), labels=kind, classes=there)
-    found = gnn.evaluate(tmp_path / "run", graph=other, split="all", cluster=cluster)
-    gnn.predict(tmp_path / "run", tmp_path / "p", graph=other, cluster=cluster)
+    found = gnn.evaluate(tmp_path / "run", graph=other, split="all")
+    gnn.predict(tmp_path / "run", tmp_path / "p", graph=other)
     given = table(tmp_path / "p")["predicted_label"].to_pylist()
     known = [(n, g) for n, g in zip(names, given, strict=True) if n is not None]
     right = [g == (n if kind == "class" else [n]) for n, g in known]
@@ -158,7 +154,9 @@ def test_classes_of_another_graph_are_found_by_name(
 
 
 @pytest.fixture
-def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
+def people(
+    tmp_path: Path,
+) -> Callable[..., Path]:
     """Make a graph of a ring and of a node table with the columns that are named."""
     rng = np.random.default_rng(1)
     ends = np.arange(50)
@@ -172,7 +170,6 @@ def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
         etl(
             tmp_path / "e.csv",
             tmp_path / name,
-            cluster=cluster,
             nodes=tmp_path / f"{name}.csv",
             label="kind",
             feature_columns=named,
@@ -184,16 +181,17 @@ def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
 
 
 def test_features_are_found_by_name(
-    people: Callable[..., Path], tmp_path: Path, cluster: ClusterSpec
+    people: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     first = people("first", "age", "income", "visits")
     folder = tmp_path / "run"
-    gnn.train(first, folder, epochs=3, hidden=8, cluster=cluster)
+    gnn.train(first, folder, epochs=3, hidden=8)
     assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
 
     def predicted(graph: Path) -> Any:
         options = {"probabilities": True, "overwrite": True}
-        report = gnn.predict(folder, tmp_path / "p", graph=graph, cluster=cluster, **options)
+        report = gnn.predict(folder, tmp_path / "p", graph=graph, **options)
         return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
 
     own, expected = predicted(first)
@@ -211,16 +209,17 @@ def test_features_are_found_by_name(
     with pytest.raises(UsageError) as error:
         predicted(people("others", "age", "score", "more"))
     assert "income, visits" in str(error.value)
-    scores = gnn.evaluate(folder, graph=wider, cluster=cluster)
-    assert scores.scores["accuracy"] == gnn.evaluate(folder, cluster=cluster).scores["accuracy"]
+    scores = gnn.evaluate(folder, graph=wider)
+    assert scores.scores["accuracy"] == gnn.evaluate(folder).scores["accuracy"]
 
 
 def test_another_graph_is_standardised_as_the_first(
-    people: Callable[..., Path], tmp_path: Path, cluster: ClusterSpec
+    people: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     people("first", "age")
     frame = pd.read_csv(tmp_path / "first.csv")
-    options: dict[str, Any] = {"cluster": cluster, "nodes": tmp_path / "n.csv"}
+    options: dict[str, Any] = {"nodes": tmp_path / "n.csv"}
     columns = {"feature_columns": ("age", "plan"), "standardise": True}
 
     def make(name: str, ages: Any, plans: list[str], **more: Any) -> Path:
@@ -230,20 +229,20 @@ def test_another_graph_is_standardised_as_the_first(
         return tmp_path / name
 
     today = make("today", frame.age, ["free", "pro"], **columns)
-    gnn.train(today, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
+    gnn.train(today, tmp_path / "run", epochs=2, hidden=8)
     changed: Any = (frame.age * 2, ["team", "free"])
     tomorrow = make("tomorrow", *changed, features_as=today)
-    report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow, cluster=cluster)
+    report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow)
     assert (report.features_by, report.features_ignored) == ("name", ())
     changed = (frame.age * 2, ["pro", "free"])
     other = make("other", *changed, **columns)
     with pytest.raises(UsageError, match="age"):
-        gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
+        gnn.predict(tmp_path / "run", tmp_path / "q", graph=other)
 
 
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
 def test_nodes_without_a_label_count_nowhere(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
+    ring: Callable[..., Graph], tmp_path: Path, kind: str
 ) -> None:
     """What they are told to be, a label or none, moves neither a loss nor a score."""
     full: dict[str, pa.Array] = {
@@ -259,8 +258,8 @@ def test_nodes_without_a_label_count_nowhere(
     for label, in_split in ((some, True), (full[kind], known)):
         graph = ring(label, in_split=in_split, **about)
         run = tmp_path / f"run{len(found)}"
-        report = gnn.train(graph, run, epochs=4, hidden=8, cluster=cluster)
-        scores = [gnn.evaluate(run, split=s, cluster=cluster).scores for s in ("train", "test")]
+        report = gnn.train(graph, run, epochs=4, hidden=8)
+        scores = [gnn.evaluate(run, split=s).scores for s in ("train", "test")]
         found.append((report.trained.metrics, scores))
         assert scores[1]["nodes"] == int((graph.split("test") & known).sum())
         shutil.rmtree(graph.path)
@@ -273,7 +272,6 @@ def test_nodes_without_a_label_count_nowhere(
 def test_weights_that_training_replaces_meanwhile_are_read_again(
     trained: tuple[Path, gnn.TrainReport],
     tmp_path: Path,
-    cluster: ClusterSpec,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each rank reads them: of two, one might have the old ones, and the other the new."""
@@ -290,7 +288,7 @@ def test_weights_that_training_replaces_meanwhile_are_read_again(
         return found
 
     monkeypatch.setattr(predict, "predict", replace_after)
-    gnn.predict(folder, out, cluster=cluster)
+    gnn.predict(folder, out)
     assert len(calls) == 2
     said = json.loads((out / "_predictions.json").read_text())["checkpoint_sha256"]
     assert said == sha256_of(best)
@@ -322,9 +320,9 @@ def test_two_ranks_learn_the_same(
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_warm_start_goes_on_as_the_other_run_would(
-    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, optimizer: str
+    blocks: Graph, tmp_path: Path, optimizer: str
 ) -> None:
-    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0, "cluster": cluster}
+    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0}
     options["optimizer"] = optimizer
     gnn.train(blocks, tmp_path / "whole", epochs=9, **options)
     gnn.train(blocks, tmp_path / "run", epochs=5, **options)

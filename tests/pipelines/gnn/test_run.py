@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from penstock import ClusterSpec, Graph, gnn
+from penstock import Graph, gnn
 from penstock.errors import OutputExists, UsageError
 from penstock.pipelines.gnn.run import Run
 
 
 @pytest.fixture
-def train(blocks: Graph, tmp_path: Path, cluster: ClusterSpec) -> Callable[..., gnn.TrainReport]:
+def train(
+    blocks: Graph,
+    tmp_path: Path,
+) -> Callable[..., gnn.TrainReport]:
     def train(graph: Graph = blocks, **options: Any) -> gnn.TrainReport:
-        return gnn.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 5, **options})
+        return gnn.train(graph, tmp_path / "run", **{"epochs": 5, **options})
 
     return train
 

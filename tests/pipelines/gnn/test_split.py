@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, gnn
+from penstock import CSR, Graph, etl, gnn
 from penstock.errors import CorruptFile, PenstockWarning, UsageError
 from penstock.pipelines.gnn.run import Run
 from penstock.splits import split_nodes
@@ -68,9 +68,7 @@ IDS: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_a_split_depends_on_seed_and_id_alone(
-    tmp_path: Path, cluster: ClusterSpec, kind: str
-) -> None:
+def test_a_split_depends_on_seed_and_id_alone(tmp_path: Path, kind: str) -> None:
     """With a node fewer, in another order and drawn by the training run, all others keep theirs."""
     count, fractions = 400, (0.6, 0.2, 0.2)
     ids = [IDS[kind](i) for i in range(count)]
@@ -94,7 +92,6 @@ def test_a_split_depends_on_seed_and_id_alone(
             feature_columns=("x",),
             relabel=relabel,
             seed=seed,
-            cluster=cluster,
             split_nodes=fractions,
         )
         graph = Graph.open(tmp_path / name)
@@ -107,7 +104,6 @@ def test_a_split_depends_on_seed_and_id_alone(
         epochs=1,
         hidden=4,
         seed=5,
-        cluster=cluster,
     )
     whole, less = found["whole"], found["less"]
     assert less == kept(tmp_path / "run") == {user: whole[user] for user in less}
@@ -146,11 +142,12 @@ def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) ->
 
 
 def test_a_graph_without_a_split_is_trained_on(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+    ring: Callable[..., Graph],
+    tmp_path: Path,
 ) -> None:
     """From a graph that has none to one that has moved."""
     graph, folder, moved = ring(), tmp_path / "run", tmp_path / "moved"
-    options: dict[str, Any] = {"hidden": 8, "cluster": cluster}
+    options: dict[str, Any] = {"hidden": 8}
     with pytest.raises(UsageError):
         gnn.train(graph, folder, epochs=2, **options)
     options["split"] = (0.5, 0.25, 0.15)
@@ -166,27 +163,28 @@ def test_a_graph_without_a_split_is_trained_on(
     assert (folder / "split.parquet").read_bytes() == before
     with pytest.raises(UsageError):
         gnn.train(moved, folder, epochs=4, resume=True, **{**options, "split": (0.6, 0.2, 0.2)})
-    found = gnn.evaluate(folder, cluster=cluster).to_dict()
+    found = gnn.evaluate(folder).to_dict()
     assert (found["nodes"], found["drawn"]) == (counts[2], True)
-    found = gnn.evaluate(folder, split="all", cluster=cluster).to_dict()
+    found = gnn.evaluate(folder, split="all").to_dict()
     assert (found["nodes"], found["drawn"]) == (81, False), "with a label, whatever was drawn"
-    gnn.predict(folder, tmp_path / "p", cluster=cluster)
+    gnn.predict(folder, tmp_path / "p")
     names = ("train", "valid", "test")
     expected = {user: None if n is None else names[n] for user, n in splits.items()}
     assert predicted(tmp_path / "p") == expected
 
 
 def test_it_takes_the_place_of_the_graphs(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+    ring: Callable[..., Graph],
+    tmp_path: Path,
 ) -> None:
     graph = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
-    options: dict[str, Any] = {"epochs": 2, "hidden": 8, "cluster": cluster}
+    options: dict[str, Any] = {"epochs": 2, "hidden": 8}
     drawn = {"split": (0.6, 0.2, 0.2), "split_stratified": True}
     report = gnn.train(graph, tmp_path / "run", **drawn, **options)
     body = json.loads(json.dumps(report.to_dict()))
     assert sum(body["split"]["nodes"].values()) == 81
     for name, count in body["split"]["nodes"].items():
-        assert gnn.evaluate(tmp_path / "run", split=name, cluster=cluster).scores["nodes"] == count
+        assert gnn.evaluate(tmp_path / "run", split=name).scores["nodes"] == count
     # Nor can a run on the graph's own go on with another.
     gnn.train(graph, tmp_path / "own", **options)
     assert kept(tmp_path / "own") == {2 * node: node // 30 for node in range(90)}
@@ -198,15 +196,16 @@ def test_it_takes_the_place_of_the_graphs(
 
 
 def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+    ring: Callable[..., Graph],
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
-    gnn.train(ring(), folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2), cluster=cluster)
+    gnn.train(ring(), folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2))
     splits = kept(folder)
     turned = np.random.default_rng(1).permutation(90)
     for given in ({}, {"split": np.full(90, 2, np.int8)}):
         other = ring("other", order=turned, **given)
-        options: dict[str, Any] = {"graph": other, "cluster": cluster}
+        options: dict[str, Any] = {"graph": other}
         with pytest.warns(PenstockWarning, match="split"):
             gnn.predict(folder, tmp_path / "p", overwrite=True, **options)
         names = (*("train", "valid", "test"), None)
@@ -214,20 +213,21 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
             user: names[3 if n is None else n] for user, n in splits.items()
         }
         there = gnn.evaluate(folder, **options).scores
-        assert there["confusion"] == gnn.evaluate(folder, cluster=cluster).scores["confusion"]
+        assert there["confusion"] == gnn.evaluate(folder).scores["confusion"]
         shutil.rmtree(other.path)
 
 
 def test_a_split_that_is_lost_is_drawn_again_or_missed(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
+    ring: Callable[..., Graph],
+    tmp_path: Path,
 ) -> None:
     folder, graph = tmp_path / "run", ring()
-    options: dict[str, Any] = {"hidden": 8, "split": (0.6, 0.2, 0.2), "cluster": cluster}
+    options: dict[str, Any] = {"hidden": 8, "split": (0.6, 0.2, 0.2)}
     gnn.train(graph, folder, epochs=2, **options)
     before = (folder / "split.parquet").read_bytes()
     (folder / "split.parquet").unlink()
     with pytest.raises(CorruptFile) as error:
-        gnn.evaluate(folder, cluster=cluster)
+        gnn.evaluate(folder)
     assert "split.parquet" in str(error.value)
     gnn.train(graph, folder, epochs=3, resume=True, **options)
     assert (folder / "split.parquet").read_bytes() == before

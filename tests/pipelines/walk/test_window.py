@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, walk_array
+from penstock import CSR, Graph, etl, walk_array
 from penstock.errors import UsageError
 
 DAY = 86400 * 10**9
@@ -54,7 +54,6 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             made[name],
             time="t",
             directed=True,
-            cluster=ClusterSpec(cluster="threads"),
         )
     return made
 

@@ -48,7 +48,7 @@ def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **option
     if "features_as" not in options:
         options = {"feature_columns": tuple(columns)} | options
     out = edges.parent / nodes.stem
-    etl(edges, out, cluster="threads", nodes=nodes, overwrite=True, **options)
+    etl(edges, out, nodes=nodes, overwrite=True, **options)
     graph = Graph.open(out)
     graph.validate()
     names = graph.manifest.feature_names
@@ -191,9 +191,7 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
     np.testing.assert_allclose(got["age"] * deviation + 40, [40, 1e3, 40, 50], rtol=1e-6)
     assert got["paid"].tolist() == [0.75, 1, 0.75, 0.75]
     assert got[["plan=free", "plan=pro", "plan=team"]].sum().tolist() == [0, 0, 1]
-    report = etl(
-        edges, edges.parent / "i", cluster="threads", nodes=edges.parent / "h.parquet", **options
-    )
+    report = etl(edges, edges.parent / "i", nodes=edges.parent / "h.parquet", **options)
     assert (report.categories_unknown, report.features_filled) == (2, 8)
     assert report.columns_of_unknown == {"plan": 2}
     del tomorrow["paid"]
@@ -240,7 +238,7 @@ def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) ->
 
 def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None:
     nodes = table(edges.parent / "n.parquet", {"age": [1.0, None, 2.0, 3.0]})
-    options: dict[str, Any] = {"cluster": "threads", "nodes": nodes}
+    options: dict[str, Any] = {"nodes": nodes}
     etl(edges, edges.parent / "bare", **options)
     made(edges, {"age": [1.0, 2.0, 3.0, 4.0]}, "g.parquet")
     for name, missing in (("bare", "error"), ("none", "error"), ("g", "mean")):
@@ -261,7 +259,7 @@ def test_too_many_categories(edges: Path) -> None:
     ids = [*range(300)]
     nodes = table(edges.parent / "n.csv", {"name": [f"user{i}" for i in ids]}, ids)
     with pytest.raises(InputError, match="name"):
-        etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("name",))
+        etl(edges, edges.parent / "g", nodes=nodes, feature_columns=("name",))
 
 
 def test_files_agree_on_what_a_column_is(edges: Path) -> None:
@@ -272,7 +270,6 @@ def test_files_agree_on_what_a_column_is(edges: Path) -> None:
     etl(
         edges,
         edges.parent / "g",
-        cluster="threads",
         nodes=folder,
         missing_features="zero",
         feature_columns=("plan", "x"),
@@ -285,7 +282,6 @@ def test_files_agree_on_what_a_column_is(edges: Path) -> None:
         etl(
             edges,
             edges.parent / "h",
-            cluster="threads",
             nodes=folder,
             missing_features="zero",
             feature_columns=("plan", "x"),
@@ -298,7 +294,6 @@ def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
     etl(
         edges,
         edges.parent / "g",
-        cluster="threads",
         nodes=nodes,
         feature_columns=("*",),
         on_bad_rows="skip",
@@ -311,9 +306,9 @@ def test_options_that_would_be_ignored(edges: Path) -> None:
     nodes = table(edges.parent / "n.parquet", WAREHOUSE)
     for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
         with pytest.raises(UsageError):
-            etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, **options)
+            etl(edges, edges.parent / "g", nodes=nodes, **options)
     with pytest.raises(UsageError):
-        etl(edges, edges.parent / "g", cluster="threads", features_as=edges.parent)
+        etl(edges, edges.parent / "g", features_as=edges.parent)
 
 
 def test_options_of_the_first_night_may_stay(edges: Path) -> None:
@@ -336,7 +331,6 @@ def test_a_node_without_a_row_is_a_row_without_values(edges: Path, how: str) -> 
     etl(
         edges,
         edges.parent / "g",
-        cluster="threads",
         nodes=nodes,
         feature_columns=("age",),
         missing_features=how,

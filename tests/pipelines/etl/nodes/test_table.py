@@ -10,24 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from penstock import ClusterSpec, Graph, etl
 from penstock.errors import InputError
 
 COUNT = 5
 
 
 @pytest.fixture
-def made(tmp_path: Path, cluster: ClusterSpec) -> Any:
+def made(make: Any) -> Any:
     """Return a function that makes a graph of nodes 1 .. 5 on a line with a node table."""
     ids = np.arange(1, COUNT + 1)
     edges = pd.DataFrame({"src": ids[:-1], "dst": ids[1:]})
-    edges.to_csv(tmp_path / "e.csv", index=False)
-
-    def made(**options: Any) -> Graph:
-        etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, overwrite=True, **options)
-        return Graph.open(tmp_path / "g")
-
-    return made
+    return lambda **options: make(edges, "e.csv", **options)[0]
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:

@@ -42,7 +42,7 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
             patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
-            etl(home, home.with_suffix(".graph"), format="zoo", cluster="threads", **options)
+            etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))
 
     return make
