@@ -14,8 +14,6 @@ import pytest
 
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -46,7 +44,7 @@ def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
 
 
 @pytest.fixture
-def bandwidth(root: Path) -> ModuleType:
+def bandwidth(root):
     return load(root / "benchmarks/storage_bandwidth.py")
 
 

@@ -58,7 +58,7 @@ def descendants(process: subprocess.Popen[str], what: str) -> Iterator[psutil.Pr
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path):
     process = run(tmp_path / "killed", WALKS)
     partial = tmp_path / "killed/flow/.walks.partial/walks"
     until(lambda: partial.is_dir() and any(partial.glob("*.parquet")), process, 300)
@@ -82,7 +82,7 @@ def same_walks(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", ["rank", "mpiexec"])
-def test_ranks_that_are_killed_cost_a_flow_nothing_but_time(tmp_path: Path, who: str) -> None:
+def test_ranks_that_are_killed_cost_a_flow_nothing_but_time(tmp_path, who):
     process = run(tmp_path / "killed", MODEL)
     metrics = tmp_path / "killed/flow/model/metrics.jsonl"
     until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process, 300)

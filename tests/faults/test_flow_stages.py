@@ -76,7 +76,7 @@ def states(report: Any) -> dict[str, str]:
         pytest.param("takes too much memory", "memory", marks=pytest.mark.slow),
     ],
 )
-def test_a_stage_that_ends_its_process_fails_alone(tmp_path: Path, does: str, says: str) -> None:
+def test_a_stage_that_ends_its_process_fails_alone(tmp_path, does, says):
     report = run_flow(flow(tmp_path, BESIDE % does))
     assert states(report) == {"a": "failed", "beside": "done", "after": "done"}
     assert says.lower() in json.dumps(report.stages["a"]["error"]).lower()
@@ -85,7 +85,7 @@ def test_a_stage_that_ends_its_process_fails_alone(tmp_path: Path, does: str, sa
 
 
 @pytest.mark.slow
-def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_path: Path) -> None:
+def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_path):
     report = run_flow(flow(tmp_path, BESIDE % "holds the interpreter"))
     assert set(states(report).values()) == {"done"}
     text = BESIDE.replace('"}', '", seconds: 1000, timeout: 3}', 1) % "holds the interpreter"
@@ -120,7 +120,7 @@ def walks(home: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undisturbed(tmp_path_factory):
     home = tmp_path_factory.mktemp("undisturbed")
     assert run_flow(flow(home, WALKS % ("threads", ""))).state == "passed"
     return walks(home)
@@ -137,8 +137,8 @@ def driver_of(process: subprocess.Popen[str], home: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any], retries: int
-) -> None:
+    tmp_path, undisturbed, retries
+):
     text = WALKS % ("threads", f", retries: {retries}")
     path = flow(tmp_path / "home", text)
     process = start(path.parent, "run", str(path), "--json", "-q")
@@ -159,7 +159,7 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def daemon(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     assert run(START) == 0
     yield "night"
@@ -168,8 +168,8 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any], daemon: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, undisturbed, daemon, capsys
+):
     """Its daemon holds the scheduler: both are killed."""
     capsys.readouterr()
     assert run(["cluster", "status", "--json"]) == 0
@@ -219,9 +219,7 @@ def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
+def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(tmp_path, undisturbed):
     home = tmp_path / "home"
     with dask_cluster(home) as scheduler:
         path = flow(home, WALKS % (home / "scheduler.json", ""))
@@ -240,7 +238,7 @@ def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(
 
 
 @pytest.mark.slow
-def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path: Path, daemon: str) -> None:
+def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path, daemon):
     home = tmp_path / "home"
     names = ("one", "other")
     paths = [flow(home, WALKS % (daemon, ""), name) for name in names]
@@ -263,9 +261,7 @@ def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path: Path, daem
         "python: 'mine:make', does: x, other: y",
     ],
 )
-def test_a_function_that_cannot_be_called_is_refused_before_anything_runs(
-    tmp_path: Path, stage: str
-) -> None:
+def test_a_function_that_cannot_be_called_is_refused_before_anything_runs(tmp_path, stage):
     text = "stages: {first: {python: 'mine:make'}, a: {STAGE, after: first}}"
     path = flow(tmp_path, text.replace("STAGE", stage))
     assert run(["run", str(path), "--plan"]) == 2

@@ -101,9 +101,7 @@ def write_graphs(kind: str, graphs: dict[str, nx.Graph]) -> str:
         ("edgelists", None, True),
     ],
 )
-def test_small_graphs_have_the_centralities_of_networkx(
-    kind: str, weight: str | None, directed: bool
-) -> None:
+def test_small_graphs_have_the_centralities_of_networkx(kind, weight, directed):
     graphs = small_graphs(directed)
     words = f"{write_graphs(kind, graphs)} out --{'' if directed else 'un'}directed"
     words += " --format edgelists" if kind == "edgelists" else ""
@@ -127,7 +125,7 @@ def test_small_graphs_have_the_centralities_of_networkx(
 
 
 @pytest.mark.parametrize("weight", [None, "weight"])
-def test_one_graph_has_the_centralities_of_networkx(given: Path, weight: str | None) -> None:
+def test_one_graph_has_the_centralities_of_networkx(given, weight):
     words = f"--metrics {METRICS} --distances {'--weighted' if weight else ''}"
     run(f"centrality {given / 'one'} out {words}")
     matrix = adjacency(given / "one", weighted=True)
@@ -142,7 +140,7 @@ def test_one_graph_has_the_centralities_of_networkx(given: Path, weight: str | N
     np.testing.assert_allclose(np.load(file).reshape(len(ids), -1), expected)
 
 
-def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given: Path) -> None:
+def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given):
     found = []
     for name, words in {"exact": "", "all": "--samples 400", "some": "--epsilon 0.2"}.items():
         run(f"centrality {given / 'blocks'} {name} --metrics betweenness {words}")

@@ -31,7 +31,7 @@ def count(walks, out):
 
 
 @pytest.fixture
-def _flow(_folder: None) -> None:
+def _flow(_folder):
     follows().to_parquet("e.parquet")
     Path("night.yaml").write_text(FLOW)
     Path("mine.py").write_text(MINE)
@@ -42,7 +42,7 @@ def states(report: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("_flow")
-def test_a_flow_runs_what_changed_and_publishes_what_passed() -> None:
+def test_a_flow_runs_what_changed_and_publishes_what_passed():
     plan = run("run night.yaml --plan")["stages"]
     assert [(one["name"], one["runs"]) for one in plan] == [
         (name, True) for name in ("graph", "walks", "mine")
@@ -80,7 +80,7 @@ def test_a_flow_runs_what_changed_and_publishes_what_passed() -> None:
 
 
 @pytest.mark.usefixtures("_flow")
-def test_schedules_are_added_and_listed_and_removed() -> None:
+def test_schedules_are_added_and_listed_and_removed():
     run("schedule add night.yaml --state state")
     (entry,) = run("schedule list --state state")
     due = datetime.fromisoformat(entry["next"])
@@ -94,7 +94,7 @@ def test_schedules_are_added_and_listed_and_removed() -> None:
         assert (answer.returncode, sign in answer.stdout) == (0, True)
 
 
-def test_the_schema_knows_every_job() -> None:
+def test_the_schema_knows_every_job():
     schema = json.loads(command("schema").stdout)
     stages = {"g": {"job": "etl", "input": "e"}, "w": {"job": "walk", "input": "g", "length": 3}}
     jsonschema.validate({"name": "n", "stages": stages}, schema)
@@ -110,7 +110,7 @@ COMMANDS = set(
 SILENT = {"demo", "completion", "schema"}  # without --json, or slow
 
 
-def test_the_command_lists_its_commands_and_their_keys_are_stored() -> None:
+def test_the_command_lists_its_commands_and_their_keys_are_stored():
     lines = command("--help").stdout.splitlines()
     assert {
         line.split()[0] for line in lines if line[:2] == "  " and line[2] not in " -"

@@ -45,7 +45,7 @@ def both_ways(pairs: Edges) -> set[tuple[Any, ...]]:
     return {tuple(sorted(pair[:2])) for pair in pairs}
 
 
-def test_etl_splits_edges_and_nodes() -> None:
+def test_etl_splits_edges_and_nodes():
     words = "--split-edges 0.6 0.2 0.2 --split-nodes 0.5 0.25 0.25 --weight none --seed 3"
     for name, table in {"e": follows(), "fewer": follows()[1:]}.items():
         table.to_parquet(f"{name}.parquet")
@@ -67,7 +67,7 @@ def test_etl_splits_edges_and_nodes() -> None:
     np.testing.assert_allclose(shares, [0.5, 0.25, 0.25], atol=0.15)
 
 
-def test_etl_reads_triples_and_what_is_held_out() -> None:
+def test_etl_reads_triples_and_what_is_held_out():
     numbers = zip(draws(400, 60, 1), draws(400, 3, 2), draws(400, 60, 3), strict=True)
     triples = [(f"e{a}", f"is {r}", f"e{b}") for a, r, b in numbers]
     parts = {"train": triples[:300], "valid": triples[300:350], "test": triples[350:]}
@@ -91,7 +91,7 @@ def test_etl_reads_triples_and_what_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("kind", ["table", "tu"])
-def test_etl_makes_zoos(kind: str) -> None:
+def test_etl_makes_zoos(kind):
     graphs = [nx.gnm_random_graph(5 + n, 6 + 2 * n, seed=n) for n in range(20)]
     firsts = np.cumsum([0, *map(len, graphs)])
     if kind == "table":
@@ -131,7 +131,7 @@ GENERATED = {
 
 
 @pytest.mark.parametrize("kind", GENERATED)
-def test_generate_draws_what_it_drew(kind: str) -> None:
+def test_generate_draws_what_it_drew(kind):
     report, content = run(f"generate {GENERATED[kind]} --seed 5"), graph_content("g")
     assert report["edges"] == len(content["indices"])
     check(f"generate {kind}", content)
@@ -141,7 +141,7 @@ def test_generate_draws_what_it_drew(kind: str) -> None:
 @pytest.mark.parametrize(
     "method", ["auto", "metis", "components", "greedy", "streaming", "random", "hash"]
 )
-def test_partition_cuts_what_numpy_counts(given: Path, method: str) -> None:
+def test_partition_cuts_what_numpy_counts(given, method):
     if method in ("greedy", "components"):
         run(f"etl {given}/follows.parquet g --directed --weight weight")
     else:
@@ -180,7 +180,7 @@ COUNTS = {"prefetch 12": 33, "beta 12": 35, "prefetch 6": 8, "legend 8": 16, "co
 
 
 @pytest.mark.parametrize("case", COUNTS)
-def test_order_trains_every_bucket_once(case: str) -> None:
+def test_order_trains_every_bucket_once(case):
     method, count = case.split()
     report = run(f"order -k {count} --method {method}")
     assert report["io"] == COUNTS[case]

@@ -1,7 +1,5 @@
 """A flow that is killed midway ends as if it had not been. Jobs: tests/faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +8,7 @@ from golden import draws, run, start
 from processes import below, ended, until
 
 
-def test_a_flow_that_was_killed_resumes_the_stage_that_ran() -> None:
+def test_a_flow_that_was_killed_resumes_the_stage_that_ran():
     table = {"src": draws(100_000, 20_000, 0), "dst": draws(100_000, 20_000, 1)}
     pd.DataFrame(table).to_parquet("edges.parquet")
     Path("f.yaml").write_text(

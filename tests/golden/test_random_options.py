@@ -24,7 +24,7 @@ def drawn(seed: int) -> tuple[pd.DataFrame, pd.DataFrame | None, dict[str, Any]]
     name = draw.choice([int, "n{}".format])
     ends = {end: [name(draw.randrange(ids)) for _ in range(count)] for end in ("src", "dst")}
     rows = pd.DataFrame(ends)
-    options: dict[str, Any] = {
+    options = {
         "directed": draw.random() < 0.5,
         "duplicates": draw.choice(["sum", "max", "min", "first", "keep"]),
         "relabel": draw.choice(["sorted", "sorted", "degree", "random"]),
@@ -85,7 +85,7 @@ def expected(
         about = tuple(row.get(name) for name in ("weight", "relation", "when"))
         graph.add_edge(row["src"], row["dst"], about=about)
     if options.get("unknown_nodes") == "drop":
-        graph.remove_nodes_from(known - {*nodes.id})  # type: ignore[union-attr]
+        graph.remove_nodes_from(known - {*nodes.id})
     if least := options.get("min_degree"):
         ends = Counter(end for edge in graph.edges() for end in {*edge})
         graph.remove_nodes_from([one for one in graph if ends[one] < least])
@@ -118,9 +118,7 @@ def found(path: Path) -> tuple[list[Any], Counter[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, TOGETHER))
-def test_a_graph_is_what_pandas_and_networkx_make(
-    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_is_what_pandas_and_networkx_make(first, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed in range(first, first + TOGETHER):
         rows, nodes, options = drawn(seed)

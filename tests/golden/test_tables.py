@@ -37,13 +37,13 @@ def made(path: Any, **options: Any) -> Rows:
     return sorted(zip(*columns, strict=True))
 
 
-NUMBERS: Rows = [(1, 2), (2, 3)]
-TEXTS: Rows = [("a", "b"), ("b", "c")]
+NUMBERS = [(1, 2), (2, 3)]
+TEXTS = [("a", "b"), ("b", "c")]
 BIG, TOP = 2**63 - 1, 2**64 - 1
 DAY, NOON = 86_400 * 10**9, pd.Timestamp("2026-11-20T12").value
 UUIDS = [uuid.UUID(int=n).bytes for n in (1, 2, 3)]
-TIMED: Rows = [(1, 2, NOON), (2, 3, NOON + DAY)]
-DATED: Rows = [(1, 2, NOON - DAY // 2), (2, 3, NOON + DAY // 2)]
+TIMED = [(1, 2, NOON), (2, 3, NOON + DAY)]
+DATED = [(1, 2, NOON - DAY // 2), (2, 3, NOON + DAY // 2)]
 LONG = "x" * 1_200_000
 
 
@@ -255,21 +255,21 @@ ARROW = {
 
 
 @pytest.mark.parametrize("case", TEXT)
-def test_text(case: str) -> None:
+def test_text(case):
     name, content, edges, options = TEXT[case]
     Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
     assert made(name, **options) == edges
 
 
 @pytest.mark.parametrize("case", ARROW)
-def test_parquet(case: str) -> None:
+def test_parquet(case):
     columns, edges, options = ARROW[case]
     rows = pa.table({"src": [1, 2], "dst": [2, 3]} | columns)
     pq.write_table(rows, "e.parquet", row_group_size=1)
     assert made("e.parquet", **options) == edges
 
 
-def test_several_files_and_matrices() -> None:
+def test_several_files_and_matrices():
     Path("a").mkdir()
     for name, text in {"a/y.csv": "dst,src\n3,2\n", "a/x.csv": "dst,src\n2,1\n"}.items():
         Path(name).write_text(text)
@@ -291,9 +291,9 @@ NODES = """id,team,part,x,y
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_node_tables(kind: str) -> None:
+def test_node_tables(kind):
     Path("e.csv").write_text("src,dst\n1,2\n2,3\n")
-    options: dict[str, Any] = {"label": "team", "label_missing": "-", "split": "part"}
+    options = {"label": "team", "label_missing": "-", "split": "part"}
     options |= {"feature_columns": ("x", "y"), "missing_features": "zero", "nodes": f"n.{kind}"}
     Path("n.csv").write_text(NODES)
     Path("n.tsv").write_text(NODES.replace(",", "\t"))
@@ -319,9 +319,7 @@ def test_node_tables(kind: str) -> None:
         (["2;1", "10", ""], "multi", [[1, 0], [2], None], ("1", "2", "10")),
     ],
 )
-def test_labels(
-    labels: list[str], kind: str, found: list[Any], classes: tuple[str, ...] | None
-) -> None:
+def test_labels(labels, kind, found, classes):
     Path("e.csv").write_text("src,dst\n1,2\n2,3\n")
     lines = [f"{number},{label}\n" for number, label in enumerate(labels, 1)]
     Path("n.csv").write_text("".join(["id,label\n", *lines]))
@@ -340,7 +338,7 @@ def test_labels(
         ('"a","b\nc"\n"d"e,f\n', "row 4"),
     ],
 )
-def test_bad_rows_are_named(rows: str, bad: str) -> None:
+def test_bad_rows_are_named(rows, bad):
     Path("e.csv").write_text("src,dst\n" + rows)
     with pytest.raises(penstock.errors.InputError) as error:
         made("e.csv")
@@ -365,9 +363,9 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_tables_of_other_libraries(kind: str) -> None:
+def test_tables_of_other_libraries(kind):
     edges = pa.table({"src": ["a", "b"], "dst": pa.array(["b", "c"]).dictionary_encode()})
-    people: Any = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "y": ["u", "v", "u"]})
+    people = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "y": ["u", "v", "u"]})
     if kind == "views":
         people = pa.Table.from_pandas(people)
         people = people.set_column(2, "y", people["y"].cast(pa.string()).cast(pa.string_view()))
@@ -381,7 +379,7 @@ def test_tables_of_other_libraries(kind: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["categories", "uuids", "zones", "nulls skipped"])
-def test_arrow_files(case: str) -> None:
+def test_arrow_files(case):
     columns, edges, options = ARROW[case]
     rows = pa.table({"src": [1, 2], "dst": [2, 3]} | columns)
     with pa.ipc.new_file("e.arrow", rows.schema) as file:
@@ -390,14 +388,14 @@ def test_arrow_files(case: str) -> None:
     assert made("e.arrow", **options) == edges
 
 
-def test_equal_tables_are_two_and_a_finished_graph_is_known_again() -> None:
+def test_equal_tables_are_two_and_a_finished_graph_is_known_again():
     table = pa.table({"src": [1, 2], "dst": [2, 3], "weight": [1.0, 2.0]})
     penstock.etl([table, table], "g")
     assert penstock.Graph.open("g").csr().weights.tolist() == [2, 2, 4, 4]
     assert penstock.etl([table, table], "g", resume=True).edges == 4
 
 
-def test_lists_of_texts_as_polars_has_them() -> None:
+def test_lists_of_texts_as_polars_has_them():
     lists = pa.array([["a", "b"], None, ["b"]], pa.large_list(pa.string_view()))
     people = pa.table({"id": [1, 2, 3], "y": lists})
     edges = pa.table({"src": [1, 2], "dst": [2, 3]})
@@ -407,7 +405,7 @@ def test_lists_of_texts_as_polars_has_them() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
 @pytest.mark.parametrize("wrapped", ["column", "dictionary", "list"])
-def test_ids_in_views_as_polars_gives_them(kind: Any, wrapped: str) -> None:
+def test_ids_in_views_as_polars_gives_them(kind, wrapped):
     """Tables of this process, and Arrow IPC files."""
     plain = pa.binary() if kind == pa.binary_view() else pa.string()
     columns = [pa.array([f"{'id' * 9}{n}" for n in some]).cast(plain) for some in ([1, 2], [2, 3])]

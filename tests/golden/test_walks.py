@@ -32,7 +32,7 @@ WALKS = {
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_walks_are_those_of_the_seed_and_follow_edges(given: Path, name: str) -> None:
+def test_walks_are_those_of_the_seed_and_follow_edges(given, name):
     report, walks = run(f"walk {given}/{WALKS[name]} --npy"), columns("w")
     check(f"walk {name}", walks)
     paths = walks["path"]
@@ -69,7 +69,7 @@ def assert_drawn(found: np.ndarray, chances: np.ndarray) -> None:
 
 @pytest.mark.parametrize("sampler", ["auto", "its", "alias", "rejection", "reservoir"])
 @pytest.mark.parametrize("app", ["deepwalk", "node2vec"])
-def test_samplers_draw_from_the_exact_distribution(given: Path, app: str, sampler: str) -> None:
+def test_samplers_draw_from_the_exact_distribution(given, app, sampler):
     graph = penstock.Graph.open(given / "weighted")
     matrix = adjacency(given / "weighted", weighted=True).toarray()  # parallel edges add up
     first = int(np.argmax((matrix > 0).sum(1)))
@@ -87,7 +87,7 @@ def test_samplers_draw_from_the_exact_distribution(given: Path, app: str, sample
     assert_drawn(found, chances)
 
 
-def test_an_expression_is_the_weight(given: Path) -> None:
+def test_an_expression_is_the_weight(given):
     graph = penstock.Graph.open(given / "weighted")
     csr, degrees = graph.csr(), graph.degrees
     first = int(np.argmax(degrees))
@@ -106,7 +106,7 @@ def test_an_expression_is_the_weight(given: Path) -> None:
     assert_drawn(found, np.bincount(ends, weights, minlength=csr.rows))
 
 
-def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
+def test_visits_of_ppr_are_personalised_pagerank(given):
     start = [str(penstock.Graph.open(given / "blocks").user_ids([5])[0])]
     options = {"app": "ppr", "stop": 0.2, "start": start, "length": 100, "device": "cpu"}
     walks = penstock.walk_array(given / "blocks", walks=30_000, **options)
@@ -120,7 +120,7 @@ def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
 # ---- word2vec
 
 
-def test_word2vec_learns_blocks_and_the_same_for_a_seed(given: Path) -> None:
+def test_word2vec_learns_blocks_and_the_same_for_a_seed(given):
     words = "--dim 8 --walks 10 --length 20 --deterministic"
     for name in ("one", "two"):
         run(f"word2vec train {given / 'blocks'} {name} {words}")
@@ -150,7 +150,7 @@ def vectors_of_words() -> tuple[list[str], np.ndarray]:
     return words, vectors.astype(np.float64)
 
 
-def test_word2vec_evaluates_words_as_numpy_does() -> None:
+def test_word2vec_evaluates_words_as_numpy_does():
     words, vectors = vectors_of_words()
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     a, b, judged = draws(60, 48, 3), draws(60, 47, 4), draws(60, 9, 5)
@@ -180,7 +180,7 @@ def test_word2vec_evaluates_words_as_numpy_does() -> None:
         assert report["analogies"][0]["total"][name] == pytest.approx(count / len(questions))
 
 
-def test_word2vec_predicts_labels_as_scipy_does() -> None:
+def test_word2vec_predicts_labels_as_scipy_does():
     labels, random, scores = draws(300, 3, 1), np.random.default_rng(0), []
     noise = sum(draws(1200, 1000, stream) for stream in (2, 3, 4)).reshape(300, 4) / 500 - 3
     x = (np.eye(3, 4)[labels] * 1.2 + noise).astype(np.float32)
@@ -191,7 +191,7 @@ def test_word2vec_predicts_labels_as_scipy_does() -> None:
     ]
     inputs, signs = np.hstack([x, np.ones((300, 1))]), np.eye(3)[labels] * 2 - 1
 
-    def loss(weights: np.ndarray, rows: np.ndarray) -> float:
+    def loss(weights, rows):
         weights = weights.reshape(5, 3)  # one against the rest
         return (
             np.logaddexp(0, -signs[rows] * (inputs[rows] @ weights)).sum()
@@ -207,7 +207,7 @@ def test_word2vec_predicts_labels_as_scipy_does() -> None:
 
 
 @pytest.mark.parametrize("form", ["text o.txt", "binary o.bin", "npy o.npy", "parquet o.parquet"])
-def test_word2vec_exports_every_digit(form: str) -> None:
+def test_word2vec_exports_every_digit(form):
     (words, vectors), (form, name) = vectors_of_words(), form.split()
     run(f"word2vec export words.parquet {name} --format {form}")
     if form == "npy":

@@ -34,7 +34,7 @@ def result(job: str, words: str, out: Path, given: Path) -> Result:
 
 
 @pytest.fixture(scope="module")
-def expected(given: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def expected(given, tmp_path_factory):
     """What each job gives on one thread of this process; and a model and vectors."""
     with chdir(given):
         run("gnn train blocks model --hidden 8 --epochs 2")
@@ -59,9 +59,7 @@ def cluster(words: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("words", ["local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)])
-def test_any_cluster_gives_the_same(
-    words: str, given: Path, expected: dict[str, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_cluster_gives_the_same(words, given, expected, monkeypatch):
     version = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
     if "mpi" in words and subprocess.run(version, capture_output=True).returncode:
         pytest.skip("needs MPI")

@@ -62,12 +62,7 @@ def test_all_graphs_of_a_control_flow_file_are_networkxs(data, tmp_path, dtype, 
     names = ("graph_id", "source", "target")
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
     pq.write_table(table, tmp_path / "edges.parquet")
-    centrality(
-        tmp_path / "edges.parquet",
-        tmp_path / "out",
-        directed=True,
-        dtype=dtype,
-    )
+    centrality(tmp_path / "edges.parquet", tmp_path / "out", directed=True, dtype=dtype)
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     values = {(row["graph_id"], row["node"]): row for row in found}
     assert len(values) == len(found) == sum(map(len, zoo.values()))

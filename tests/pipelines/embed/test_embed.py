@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,15 +21,13 @@ from penstock.workers.embed.spec import Training
 
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
-SMALL: dict[str, Any] = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
+SMALL = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
 
 
 # -- train, evaluate, predict, export --------------------------------------------------------------
 
 
-def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
-    tmp_path: Path,
-) -> None:
+def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(tmp_path):
     """As LibKGE ranks: among all entities, those of test alone too, without other true answers."""
     rng = np.random.default_rng(0)
     splits = {}
@@ -43,7 +40,7 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
         (tmp_path / f"{name}.txt").write_text(text)
     heldout = {name: tmp_path / f"{name}.txt" for name in ("valid", "test")}
     etl(tmp_path / "train.txt", tmp_path / "g", format="triples", quiet=True, **heldout)
-    options: dict[str, Any] = {"dim": 8, "epochs": 3, "batch": 50, "negatives": 10}
+    options = {"dim": 8, "epochs": 3, "batch": 50, "negatives": 10}
     embed.train(tmp_path / "g", tmp_path / "run", quiet=True, **options)
     found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last")
     assert found.edges == len(splits["test"])
@@ -51,13 +48,12 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
     graph = Graph.open(tmp_path / "g")
     assert graph.num_edges == len(set(splits["train"]))
     number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
-    assert graph.manifest.relations is not None
     typed = {name: i for i, name in enumerate(graph.manifest.relations)}
     seen = {name for h, _, t in splits["train"] for name in (h, t)}
     assert len(seen) < found.candidates == len(number)
     x, r = (a[:, :4].astype(complex) + 1j * a[:, 4:] for a in values(tmp_path / "run"))
     true = {(number[h], typed[q], number[t]) for some in splits.values() for h, q, t in some}
-    ranks: dict[str, list[int]] = {"tail": [], "head": []}
+    ranks = {"tail": [], "head": []}
     for head, name, tail in splits["test"]:
         h, q, t = number[head], typed[name], number[tail]
         others = [n for n in number.values() if n == t or (h, q, n) not in true]
@@ -67,16 +63,13 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
         scores = (x[t] * r[len(typed) + q] @ x.conj().T).real
         ranks["head"].append(1 + sum(scores[n] > scores[h] for n in others))
     for side, of in (("tail", found.tail), ("head", found.head)):
-        assert of is not None
         rank = np.array(ranks[side])
         assert of["mrr"] == pytest.approx((1 / rank).mean())
         assert of["mr"] == pytest.approx(rank.mean())
         assert [of[f"hits{k}"] for k in (1, 3, 10)] == [np.mean(rank <= k) for k in (1, 3, 10)]
 
 
-def test_nodes_in_no_training_edge_are_counted_and_warned_of(
-    tmp_path: Path,
-) -> None:
+def test_nodes_in_no_training_edge_are_counted_and_warned_of(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
     (tmp_path / "test.txt").write_text("a\tr\tc\nnew\tr\ta\nb\tr\tnew\n")
     etl(tmp_path / "train.txt", tmp_path / "g", test=tmp_path / "test.txt")
@@ -87,16 +80,13 @@ def test_nodes_in_no_training_edge_are_counted_and_warned_of(
         embed.predict(tmp_path / "run", head="new", relation="r")
 
 
-def test_exported_inverses_score_heads(
-    trained: Trained,
-    tmp_path: Path,
-) -> None:
+def test_exported_inverses_score_heads(trained, tmp_path):
     run, _ = trained
     embed.export(run, tmp_path / "r", relations=True)
     nodes, relations = embed.vectors(run), Vectors.open(tmp_path / "r")
     asked = {"relation": "r0", "top": 5, "known": True}
 
-    def vector(values: Any) -> Any:
+    def vector(values):
         return values[: len(values) // 2] + 1j * values[len(values) // 2 :]
 
     for side, name in (("head", "r0"), ("tail", "r0_inverse")):
@@ -106,10 +96,7 @@ def test_exported_inverses_score_heads(
             np.testing.assert_allclose(score, answer["score"], rtol=1e-4)
 
 
-def test_a_larger_buffer_reads_less(
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_a_larger_buffer_reads_less(graph, tmp_path):
     options = {"dim": 16, "epochs": 4, "batch": 50, "partitions": 8}
     read = {}
     for buffer in (3, 5, 8):
@@ -122,15 +109,13 @@ def test_a_larger_buffer_reads_less(
 
 
 @pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.slow), 6])
-def test_vectors_are_read_in_blocks(
-    graph: Graph, tmp_path: Path, partitions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_are_read_in_blocks(graph, tmp_path, partitions, monkeypatch):
     """Where a partition does not fit in memory; scores, answers and exports are the same."""
     run, cluster = tmp_path / "run", ClusterSpec(cluster="threads", device="cpu")
     embed.train(graph, run, cluster=cluster, partitions=partitions, **{**SMALL, "batch": 50})
-    asked: dict[str, Any] = {"head": "e1", "relation": "r0", "top": 3, "cluster": cluster}
+    asked = {"head": "e1", "relation": "r0", "top": 3, "cluster": cluster}
 
-    def found() -> Any:
+    def found():
         scores = embed.evaluate(run, filtered=True, cluster=cluster).scores
         return scores, embed.predict(run, **asked).answers
 
@@ -152,9 +137,7 @@ def test_vectors_are_read_in_blocks(
     )
 
 
-def test_a_graph_without_relations_takes_dot(
-    tmp_path: Path,
-) -> None:
+def test_a_graph_without_relations_takes_dot(tmp_path):
     generate("sbm", tmp_path / "g", nodes=300, blocks=5, degree_inside=12, degree_outside=1)
     report = embed.train(tmp_path / "g", tmp_path / "run", dim=16, epochs=20)
     assert report.training.model == "dot"
@@ -168,10 +151,7 @@ def test_a_graph_without_relations_takes_dot(
         embed.train(tmp_path / "g", tmp_path / "other", model="complex")
 
 
-def test_more_epochs_resume_a_run(
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_more_epochs_resume_a_run(graph, tmp_path):
     options = {**SMALL, "schedule": "constant"}
     embed.train(graph, tmp_path / "whole", **{**options, "epochs": 4})
     embed.train(graph, tmp_path / "run", **options)
@@ -187,18 +167,12 @@ def test_more_epochs_resume_a_run(
     np.testing.assert_array_equal(values(tmp_path / "run")[0], values(tmp_path / "whole")[0])
 
 
-def test_a_warm_start_begins_where_the_other_run_ended(
-    trained: Trained,
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_a_warm_start_begins_where_the_other_run_ended(trained, graph, tmp_path):
     run, _ = trained
-    options: dict[str, Any] = {"dim": 16, "batch": 200, "epochs": 1}
+    options = {"dim": 16, "batch": 200, "epochs": 1}
     warm = embed.train(graph, tmp_path / "warm", init=run, **options)
     cold = embed.train(graph, tmp_path / "cold", **options)
     assert warm.trained.known == {"nodes": 400, "relations": 6}
-    assert warm.trained.loss is not None
-    assert cold.trained.loss is not None
     assert warm.trained.loss < 0.8 * cold.trained.loss
     for name, value in (("dim", 12), ("reciprocal", False)):
         with pytest.raises(UsageError) as error:
@@ -216,7 +190,7 @@ def test_a_warm_start_begins_where_the_other_run_ended(
 
 
 @pytest.mark.parametrize("dim", [100, 8])
-def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: int) -> None:
+def test_an_option_that_is_given_wins_also_at_its_default(tmp_path, dim):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("dim: 8\nreciprocal: false\nmodel: rotate\nloss: margin\nbatch: 10\n")
     plain = embed.EmbedOptions()
@@ -229,10 +203,7 @@ def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: i
     assert (typed.dim, typed.loss, typed.batch, typed.reciprocal) == (dim, plain.loss, 10, False)
 
 
-def test_what_a_recipe_gives_and_would_be_ignored_is_refused(
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_what_a_recipe_gives_and_would_be_ignored_is_refused(graph, tmp_path):
     """But one that writes every option out, as run.json does, asks for none of its defaults."""
     recipe, run = tmp_path / "recipe.yaml", tmp_path / "run"
     recipe.write_text("beta1: 0.8\n")
@@ -244,7 +215,7 @@ def test_what_a_recipe_gives_and_would_be_ignored_is_refused(
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "examples/fb15k-237").glob("*.yaml")), ids=str)
-def test_recipes_in_examples_are_recipes(recipe: Path) -> None:
+def test_recipes_in_examples_are_recipes(recipe):
     assert embed.EmbedOptions(recipe=recipe).model in ("complex", "distmult", "transe", "rotate")
 
 
@@ -253,9 +224,7 @@ def files(run: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_run_that_was_to_replace_another_can_be_resumed(
-    graph: Graph, tmp_path: Path, *, checkpoint: bool
-) -> None:
+def test_a_run_that_was_to_replace_another_can_be_resumed(graph, tmp_path, *, checkpoint):
     """The run that it is to replace stands until the new one is done."""
     run, hidden, new = (tmp_path / name for name in ("run", ".run.partial", "new"))
     small = {**SMALL}
@@ -280,9 +249,7 @@ def test_a_run_that_was_to_replace_another_can_be_resumed(
 @pytest.mark.parametrize(
     "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
 )
-def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
-    graph: Graph, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(graph, tmp_path, options):
     """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
     options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
     with pytest.raises(PenstockError):
@@ -295,7 +262,7 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
         embed.train(graph, tmp_path / "run", **{**options, "lr": 0.1})
 
 
-def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
+def test_memory_decides_the_number_of_partitions(graph):
     large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
     training = Training(model="complex", dim=100)
     whole = memory_to_train(large, training)
@@ -308,17 +275,14 @@ def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_a_small_worker_trains_what_fits(graph: Graph, tmp_path: Path) -> None:
+def test_a_small_worker_trains_what_fits(graph, tmp_path):
     """What Python itself takes is taken off a worker's limit once, and what it has is enough."""
     small = ClusterSpec(cluster="local", workers=1, memory_limit="400MB")
     # A nanny ends a worker that takes more.
     assert embed.train(graph, tmp_path / "run", dim=16, epochs=1, cluster=small).trained.epochs == 1
 
 
-def test_unknown_nodes_and_relations_are_counted_and_listed(
-    trained: Trained,
-    tmp_path: Path,
-) -> None:
+def test_unknown_nodes_and_relations_are_counted_and_listed(trained, tmp_path):
     run, _ = trained
     path = tmp_path / "more.txt"
     bad = [f"x{i}\tr0\te1" for i in range(12)]
@@ -336,11 +300,7 @@ def test_unknown_nodes_and_relations_are_counted_and_listed(
         assert path.name in str(error.value)
 
 
-def test_another_graph_is_matched_by_id(
-    trained: Trained,
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_another_graph_is_matched_by_id(trained, graph, tmp_path):
     """The same edges under other numbers have the same ranks; new nodes are an error."""
     run, _ = trained
     ids = graph.user_ids().to_pylist()
@@ -350,14 +310,13 @@ def test_another_graph_is_matched_by_id(
     for old, at in enumerate(new):
         names[at] = ids[old]
     csr = graph.csr()
-    assert csr.relations is not None
     heads = np.repeat(np.arange(len(ids)), np.diff(csr.indptr))
     with Graph.create(tmp_path / "g") as writer:
         columns = {"relations": csr.relations}
         writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
         writer.nodes(names)
         writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
-    options: dict[str, Any] = {"split": "train", "sample": None}
+    options = {"split": "train", "sample": None}
     ours = embed.evaluate(run, graph=tmp_path / "g", **options)
     theirs = embed.evaluate(run, **options)
     assert ours.scores["mrr"] == pytest.approx(theirs.scores["mrr"], abs=1e-12)
@@ -370,17 +329,12 @@ def test_another_graph_is_matched_by_id(
         embed.evaluate(run, graph=tmp_path / "g2", **options)
 
 
-def test_edges_of_another_graph_are_filtered_by_both(
-    trained: Trained,
-    graph: Graph,
-    tmp_path: Path,
-) -> None:
+def test_edges_of_another_graph_are_filtered_by_both(trained, graph, tmp_path):
     """What a run was trained on is known, whatever graph new edges come from."""
     shutil.copytree(graph.path, tmp_path / "own")
     shutil.copytree(trained[0], tmp_path / "run")
     held = graph.heldout("test")
     ids, names = graph.user_ids().to_pylist(), graph.manifest.relations
-    assert names is not None
     columns = (held["sources"], held["relations"], held["targets"])
     triples = [(ids[h], names[r], ids[t]) for h, r, t in zip(*columns, strict=True)]
     path = tmp_path / "new.tsv"
@@ -389,7 +343,7 @@ def test_edges_of_another_graph_are_filtered_by_both(
     manifest = tmp_path / "run/run.json"
     body = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(body | {"graph": str(tmp_path / "own")}))
-    options: dict[str, Any] = {"filtered": True}
+    options = {"filtered": True}
     theirs = embed.evaluate(tmp_path / "run", **options)
     options |= {"graph": tmp_path / "new", "split": "train"}
     ours = embed.evaluate(tmp_path / "run", **options)
@@ -411,6 +365,6 @@ def test_edges_of_another_graph_are_filtered_by_both(
     ],
     ids=str,
 )
-def test_bad_questions_are_refused(trained: Trained, options: dict[str, Any]) -> None:
+def test_bad_questions_are_refused(trained, options):
     with pytest.raises(UsageError):
         embed.predict(trained[0], **options)

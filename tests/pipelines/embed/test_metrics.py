@@ -24,17 +24,17 @@ def lists(graph: Graph, run: Path, k: int) -> tuple[Any, dict[str, list[float]]]
     values, names = np.asarray(nodes.values), list(graph.manifest.relations or ())
     of_relation = np.stack([relations[name] for name in names])
     csr, sources = graph.csr(), graph.csr().sources()
-    known: dict[tuple[int, int], set[int]] = {}
+    known = {}
     for h, r, t in zip(sources, csr.relations, csr.indices, strict=True):
         known.setdefault((int(h), int(r)), set()).add(int(t))
     held = {name: graph.heldout(name) for name in ("valid", "test")}
     columns = ("sources", "relations", "targets")
     for h, r, t in zip(*(held["valid"][name] for name in columns), strict=True):
         known.setdefault((int(h), int(r)), set()).add(int(t))
-    asked: dict[tuple[int, int], set[int]] = {}
+    asked = {}
     for h, r, t in zip(*(held["test"][name] for name in columns), strict=True):
         asked.setdefault((int(h), int(r)), set()).add(int(t))
-    found: dict[str, list[float]] = {"recall": [], "precision": [], "ndcg": []}
+    found = {"recall": [], "precision": [], "ndcg": []}
     for (h, r), true in asked.items():
         scores = complex_scores(values[h], of_relation[r], values)
         scores[sorted(known.get((h, r), set()) - true)] = -np.inf
@@ -48,7 +48,7 @@ def lists(graph: Graph, run: Path, k: int) -> tuple[Any, dict[str, list[float]]]
 
 
 @pytest.mark.parametrize("k", [3, 10])
-def test_lists_of_best_answers(graph: Graph, trained: tuple[Path, Any], k: int) -> None:
+def test_lists_of_best_answers(graph, trained, k):
     found = embed.evaluate(trained[0], filtered=True, at=k)
     asked, wanted = lists(graph, trained[0], k)
     assert found.lists["tail"]["queries"] == len(asked)
@@ -57,17 +57,12 @@ def test_lists_of_best_answers(graph: Graph, trained: tuple[Path, Any], k: int) 
     assert found.lists["head"].keys() == found.lists["tail"].keys()
 
 
-def test_relations_and_their_kinds(
-    graph: Graph,
-    trained: tuple[Path, Any],
-) -> None:
+def test_relations_and_their_kinds(graph, trained):
     found = embed.evaluate(trained[0], filtered=True, by_relation=True)
     for groups in (found.relations, found.kinds):
-        assert groups is not None
         edges = [of["edges"] for of in groups.values()]
         assert sum(edges) == found.edges
         for side, scores in (("tail", found.tail), ("head", found.head)):
-            assert scores is not None
             mean = np.average([of[side]["mrr"] for of in groups.values()], weights=edges)
             assert mean == pytest.approx(scores["mrr"])
     assert found.relations.keys() <= {*(graph.manifest.relations or ())}
@@ -81,9 +76,7 @@ def test_relations_and_their_kinds(
     assert found.kinds.keys() == {kinds[name] for name in found.relations}
 
 
-def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
-    tmp_path: Path,
-) -> None:
+def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(tmp_path):
     generate("sbm", tmp_path / "all", nodes=120, seed=1, quiet=True)
     csr = Graph.open(tmp_path / "all").csr()
     rows = zip(csr.sources().tolist(), csr.indices.tolist(), strict=True)
@@ -98,12 +91,12 @@ def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
         name: [*zip(of["sources"].tolist(), of["targets"].tolist(), strict=True)]
         for name, of in held.items()
     }
-    true: dict[int, set[int]] = {}
+    true = {}
     for a, b in pairs["test"]:
         true.setdefault(a, set()).add(b)
         true.setdefault(b, set()).add(a)
     csr = graph.csr()
-    known: dict[int, set[int]] = {node: {node} for node in true}
+    known = {node: {node} for node in true}
     others = [*zip(csr.sources().tolist(), csr.indices.tolist(), strict=True)]
     others += [pair for a, b in pairs["valid"] for pair in ((a, b), (b, a))]
     for a, b in others:
@@ -120,9 +113,7 @@ def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
     assert embed.evaluate(run, sample=20).lists == {}
 
 
-def test_copies_of_an_edge_do_not_change_the_kind_of_its_relation(
-    tmp_path: Path,
-) -> None:
+def test_copies_of_an_edge_do_not_change_the_kind_of_its_relation(tmp_path):
     rows = [f"a{n},one,b{n},{t}\n" for n in range(40) for t in range(3)]
     rows += [f"a{n},many,c{m},0\n" for n in range(8) for m in range(5)]
     (tmp_path / "e.csv").write_text("head,relation,tail,t\n" + "".join(rows))

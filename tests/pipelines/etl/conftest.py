@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,7 +10,7 @@ Make = Callable[..., tuple[Graph, EtlReport]]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def make(tmp_path):
     """Make a graph of a table, or of what etl reads; return it opened, and the report.
 
     make(frame)                      as Parquet
@@ -22,9 +18,7 @@ def make(tmp_path: Path) -> Make:
     make("1 2\\n", "e.txt")           a text in a file of this name
     """
 
-    def make(
-        table: Any, file: str = "e.parquet", name: str = "g", *, rows: int = 1 << 20, **options: Any
-    ) -> tuple[Graph, EtlReport]:
+    def make(table, file="e.parquet", name="g", *, rows=1 << 20, **options):
         path = tmp_path / file
         if isinstance(table, str):
             path.write_text(table)

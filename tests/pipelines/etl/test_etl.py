@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -
     random = np.random.default_rng(seed)
     # Squaring makes some ids frequent, so that there are duplicates, loops and rare nodes.
     ends = (random.random((rows, 2)) ** 2 * ids).astype(np.int64)
-    names: Any = {
+    names = {
         "int": ends * 7 - 100,
         "wide": ends * 2**55 - 2**60,
         "string": np.char.add("n", ends.astype(str)),
@@ -54,7 +53,7 @@ def pairs_of(graph: Graph) -> list[str]:
     return [ids[u] + ids[v] for u, v in zip(csr.sources(), csr.indices, strict=True)]
 
 
-def test_internal_ids_follow_the_order_asked_for(make: Any) -> None:
+def test_internal_ids_follow_the_order_asked_for(make):
     table, ids = random_edges(3), {}
     for relabel, seed in (("sorted", 0), ("degree", 0), ("random", 0), ("random", 1)):
         graph, _ = make(table, relabel=relabel, relation="none", seed=seed)
@@ -66,9 +65,7 @@ def test_internal_ids_follow_the_order_asked_for(make: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int", "wide", "string"])
-def test_same_bytes_however_the_input_is_cut(
-    tmp_path: Path, make: Any, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_however_the_input_is_cut(tmp_path, make, kind, monkeypatch):
     table = random_edges(5, kind, rows=3000, ids=500)
     options = {name: name for name in ("weight", "relation", "time")}
     options |= {"relabel": "random", "split_edges": (0.8, 0.1, 0.1)}
@@ -84,7 +81,7 @@ def test_same_bytes_however_the_input_is_cut(
     assert len(list((cut.path / "heldout").iterdir())) == 2
 
 
-def test_bins_cut_rows_but_not_results(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bins_cut_rows_but_not_results(make, monkeypatch):
     table = random_edges(6, rows=3000, ids=500)
     a, _ = make(table, weight="weight", relabel="degree")
     monkeypatch.setattr(EtlJob, "bin_edges", 256)
@@ -94,14 +91,14 @@ def test_bins_cut_rows_but_not_results(make: Any, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_array_equal(left, right, err_msg=name)
 
 
-def test_weights_of_both_directions_are_bitwise_equal(make: Any) -> None:
+def test_weights_of_both_directions_are_bitwise_equal(make):
     table = random_edges(7, rows=5000, ids=20)
     table["weight"] = np.random.default_rng(0).random(5000).astype(np.float32)
     matrix = matrix_of(make(table, rows=999, weight="weight", directed=False)[0])
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-def test_an_edge_listed_in_both_directions_is_counted(make: Any) -> None:
+def test_an_edge_listed_in_both_directions_is_counted(make):
     text = "src,dst,weight\na,b,1\na,b,2\nb,a,6\nc,b,8\nc,c,1\n"
     for how, ab in (("add", 9), ("once", 3)):
         graph, report = make(text, "e.csv", both_directions=how)
@@ -112,7 +109,7 @@ def test_an_edge_listed_in_both_directions_is_counted(make: Any) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "user-", "https://example.org/users/"])
-def test_text_ids_are_numbered_in_the_order_of_their_bytes(make: Any, prefix: str) -> None:
+def test_text_ids_are_numbered_in_the_order_of_their_bytes(make, prefix):
     ends = [str(n) for n in np.random.default_rng(7).integers(0, 3000, 2000)]
     ends += ["a", "a\0", "a\0b", "Ä", "ä-long-enough-to-tie", "ä-long-enough-to-", "ä-long-enough!"]
     ids = [prefix + end for end in ends]
@@ -121,7 +118,7 @@ def test_text_ids_are_numbered_in_the_order_of_their_bytes(make: Any, prefix: st
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_a_symmetric_matrix_lists_each_edge_twice(tmp_path: Path, make: Any, once: bool) -> None:
+def test_a_symmetric_matrix_lists_each_edge_twice(tmp_path, make, once):
     matrix = sp.random(40, 40, 0.1, "csr", np.float32, random_state=1)
     matrix = matrix + matrix.T if once else matrix
     sp.save_npz(tmp_path / "m.npz", matrix.tocoo())
@@ -134,7 +131,7 @@ def test_a_symmetric_matrix_lists_each_edge_twice(tmp_path: Path, make: Any, onc
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_all_times_of_an_edge_are_held_out_together(make: Any, directed: bool) -> None:
+def test_all_times_of_an_edge_are_held_out_together(make, directed):
     options = {"time": "time", "relation": "none", "split_edges": (0.6, 0.2, 0.2)}
     graph, _ = make(random_edges(8, rows=3000, ids=40), directed=directed, **options)
     csr = graph.csr()
@@ -152,7 +149,7 @@ def test_all_times_of_an_edge_are_held_out_together(make: Any, directed: bool) -
 @pytest.mark.parametrize(
     ("kind", "arcs"), [("triples", ["ab", "ba", "bc", "cb"]), ("tsv", ["-a", "-b", "a-", "b-"])]
 )
-def test_triples_without_relations(make: Any, kind: str, arcs: list[str]) -> None:
+def test_triples_without_relations(make, kind, arcs):
     graph, _ = make("a\t-\tb\nb\t-\tc\na\t-\tb\n", "e.txt", format=kind, relation="none")
     assert graph.manifest.relations is None
     assert sorted(pairs_of(graph)) == arcs
@@ -165,10 +162,8 @@ ZOO = "graph_id,source,target,relation\n7,a,a,x\n7,a,b,y\n"
 @pytest.mark.parametrize("asked", [None, "keep", "drop"])
 @pytest.mark.parametrize("relation", [None, "none"])
 @pytest.mark.parametrize("kind", ["triples", "zoo", "tu"])
-def test_self_loops_are_kept_where_edges_have_relations(
-    tmp_path: Path, make: Any, kind: str, relation: str | None, asked: Any
-) -> None:
-    source: Any = ZOO if kind == "zoo" else "a\tx\ta\na\ty\tb\n"
+def test_self_loops_are_kept_where_edges_have_relations(tmp_path, make, kind, relation, asked):
+    source = ZOO if kind == "zoo" else "a\tx\ta\na\ty\tb\n"
     if kind == "tu":
         source = tmp_path / "SMALL"
         source.mkdir()
@@ -187,7 +182,7 @@ TRIPLES = "a\tlikes\tb\nb\tlikes\ta\na\tlikes\tb\nb\tknows\tc\na\tknows\tb\n"
 
 
 @pytest.mark.parametrize("file", ["e.csv", "e.parquet", "e.edgelist"])
-def test_a_column_of_relations_makes_a_table_directed(make: Any, file: str) -> None:
+def test_a_column_of_relations_makes_a_table_directed(make, file):
     rows = [line.split("\t") for line in TRIPLES.splitlines()]
     table = pd.DataFrame(rows, columns=["head", "relation", "tail"])
     for options, directed in (({}, True), ({"relation": "none"}, False)):
@@ -195,7 +190,7 @@ def test_a_column_of_relations_makes_a_table_directed(make: Any, file: str) -> N
         assert (report.directed, report.edges) == (directed, 4)
 
 
-def test_the_command_line_asks_for_either_direction(tmp_path: Path) -> None:
+def test_the_command_line_asks_for_either_direction(tmp_path):
     (tmp_path / "kg.txt").write_text(TRIPLES)
     for flags, directed in (([], True), (["--undirected"], False), (["--directed"], True)):
         words = ["etl", str(tmp_path / "kg.txt"), str(tmp_path / "g"), "-q", "--overwrite"]
@@ -203,7 +198,7 @@ def test_the_command_line_asks_for_either_direction(tmp_path: Path) -> None:
         assert Graph.open(tmp_path / "g").manifest.directed == directed
 
 
-def test_triples_are_split_one_by_one(make: Any) -> None:
+def test_triples_are_split_one_by_one(make):
     random = np.random.default_rng(0)
     rows = {(int(h), int(r), int(t)) for h, r, t in random.integers(0, [60, 3, 60], (4000, 3))}
     rows = {(h, r, t) for h, r, t in rows if h != t}
@@ -222,11 +217,11 @@ def test_triples_are_split_one_by_one(make: Any) -> None:
     assert triples == Counter(rows)  # every triple is in exactly one part
 
 
-def test_bad_rows_are_counted_and_kept_aside(make: Any) -> None:
+def test_bad_rows_are_counted_and_kept_aside(make):
     table = random_edges(4)
     table.loc[[5, 17], "weight"] = np.nan
     table.loc[30, "weight"] = -2
-    options: dict[str, Any] = {"weight": "weight", "relation": "none"}
+    options = {"weight": "weight", "relation": "none"}
     with pytest.raises(InputError, match=r"edges\.csv.*7"):
         make(table, "edges.csv", **options)
     graph, report = make(table, "edges.csv", on_bad_rows="skip", **options)
@@ -235,7 +230,7 @@ def test_bad_rows_are_counted_and_kept_aside(make: Any) -> None:
     assert [bad["row"] for bad in kept["first"]] == [7, 19, 32]
 
 
-def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_writes_nothing(tmp_path, capsys):
     (tmp_path / "e.csv").write_text("from,to,weight\n1,2,3\n2,3,1\n")
     words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--plan", "--json"]
     assert run([*words, "--source", "from", "--target", "to"]) == 0
@@ -247,16 +242,16 @@ def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("kind", ["int", "date", "float"])
-def test_the_newest_edges_are_held_out(make: Any, kind: str, directed: bool) -> None:
+def test_the_newest_edges_are_held_out(make, kind, directed):
     rng, rows = np.random.default_rng(0), 20_000
-    times: Any = rng.permutation(rows)
+    times = rng.permutation(rows)
     if kind == "date":
         times = pd.Timestamp("2026-01-01") + pd.to_timedelta(times, "min")
     elif kind == "float":
         times = times / 8
     ends = rng.integers(0, 10**6, (rows, 2))
     table = pd.DataFrame({"source": ends[:, 0], "target": ends[:, 1], "t": times})
-    options: dict[str, Any] = {"split_edges": (0.7, 0.1, 0.2), "split_edges_by": "time"}
+    options = {"split_edges": (0.7, 0.1, 0.2), "split_edges_by": "time"}
     graph, _ = make(table, time="t", directed=directed, **options)
     parts = [graph.csr().times, *(graph.heldout(name)["times"] for name in ("valid", "test"))]
     counts = [len(part) / (1 if directed or i else 2) for i, part in enumerate(parts)]
@@ -274,12 +269,10 @@ def weighted(weight: float) -> pa.Table:
     return pa.table({"src": [1, 2], "dst": [2, 3], "weight": [weight, 1.0]})
 
 
-def test_a_resumed_run_of_another_table_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_of_another_table_is_refused(tmp_path, monkeypatch):
     out = tmp_path / "g"
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -293,13 +286,13 @@ def test_a_resumed_run_of_another_table_is_refused(
 
 
 @pytest.mark.parametrize("first", [1.0, 2.0, 3.0, 4.0])
-def test_tables_of_a_list_are_read_in_their_order(make: Any, first: float) -> None:
+def test_tables_of_a_list_are_read_in_their_order(make, first):
     tables = [weighted(first), weighted(7.0), weighted(8.0)]
     graph, _ = make(tables, directed=True, duplicates="first")
     assert graph.csr().weights.tolist() == [first, 1.0]
 
 
-def test_the_time_window_is_of_training_edges(tmp_path: Path, make: Any) -> None:
+def test_the_time_window_is_of_training_edges(tmp_path, make):
     (tmp_path / "new.csv").write_text("src,dst,day\n1,3,2026-11-21\n")
     text = "src,dst,day\n1,2,2026-11-01\n2,3,2026-11-25\n"
     options = {"time": "day", "until": "2026-11-20", "directed": True}

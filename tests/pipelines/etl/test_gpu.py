@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import dask
 import numpy as np
@@ -50,10 +48,10 @@ def backend(name: str) -> Iterator[None]:
         },
     ],
 )
-def test_same_bytes_as_on_the_cpu(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+def test_same_bytes_as_on_the_cpu(tmp_path, kind, options):
     random = np.random.default_rng(0)
     ends = (random.random((20_000, 2)) ** 2 * 3000).astype(np.int64)
-    names: Any = {
+    names = {
         "int": ends * 3 - 500,
         "wide": ends * 2**50 - 2**60,
         "string": np.char.add("n\u00e9", ends.astype(str)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,20 +31,17 @@ def table(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    blocks: Graph,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, gnn.TrainReport]:
+def trained(blocks, tmp_path_factory):
     """A run that other tests only read."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True)
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Callable[..., Graph]:
+def ring(tmp_path):
     """Write a ring of nodes with labels of any kind."""
 
-    def make(label: Any, *, in_split: Any = True, **about: Any) -> Graph:
+    def make(label, *, in_split=True, **about):
         count = len(label)
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
@@ -64,11 +60,7 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
 # -- train, evaluate, predict ----------------------------------------------------------------------
 
 
-def test_another_graph(
-    trained: tuple[Path, gnn.TrainReport],
-    manifest_of: Callable[..., Graph],
-    tmp_path: Path,
-) -> None:
+def test_another_graph(trained, manifest_of, tmp_path):
     folder, _ = trained
     unlabelled = manifest_of(labels=None, classes=None)
     gnn.predict(folder, tmp_path / "p", graph=unlabelled)
@@ -93,12 +85,7 @@ def test_another_graph(
     ],
     ids=str,
 )
-def test_edges_of_another_kind_are_refused(
-    tmp_path: Path,
-    first: dict[str, Any],
-    other: dict[str, Any],
-    refused: bool,
-) -> None:
+def test_edges_of_another_kind_are_refused(tmp_path, first, other, refused):
     ends = np.arange(40)
     edges = pd.DataFrame(
         {"src": ends, "dst": (ends * 7) % 40, "how": np.where(ends < 20, "r", "s")}
@@ -125,12 +112,10 @@ def test_edges_of_another_kind_are_refused(
 
 
 @pytest.mark.parametrize("kind", ["class", "multi"])
-def test_classes_of_another_graph_are_found_by_name(
-    ring: Callable[..., Graph], tmp_path: Path, kind: str
-) -> None:
+def test_classes_of_another_graph_are_found_by_name(ring, tmp_path, kind):
     """There is no b any more; nodes of the class new are never right."""
 
-    def labels(classes: tuple[str, ...], names: list[str | None]) -> Any:
+    def labels(classes, names):
         numbers = [None if name is None else classes.index(name) for name in names]
         if kind == "class":
             return pa.array(numbers, pa.int32())
@@ -154,16 +139,14 @@ def test_classes_of_another_graph_are_found_by_name(
 
 
 @pytest.fixture
-def people(
-    tmp_path: Path,
-) -> Callable[..., Path]:
+def people(tmp_path):
     """Make a graph of a ring and of a node table with the columns that are named."""
     rng = np.random.default_rng(1)
     ends = np.arange(50)
     pd.DataFrame({"src": ends, "dst": (ends + 1) % 50}).to_csv(tmp_path / "e.csv", index=False)
     columns = {name: rng.random(50) for name in ("age", "income", "visits", "score", "more")}
 
-    def make(name: str, *named: str) -> Path:
+    def make(name, *named):
         nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b")})
         chosen = nodes.assign(**{column: columns[column] for column in named})
         chosen.to_csv(tmp_path / f"{name}.csv", index=False)
@@ -180,16 +163,13 @@ def people(
     return make
 
 
-def test_features_are_found_by_name(
-    people: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
+def test_features_are_found_by_name(people, tmp_path):
     first = people("first", "age", "income", "visits")
     folder = tmp_path / "run"
     gnn.train(first, folder, epochs=3, hidden=8)
     assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
 
-    def predicted(graph: Path) -> Any:
+    def predicted(graph):
         options = {"probabilities": True, "overwrite": True}
         report = gnn.predict(folder, tmp_path / "p", graph=graph, **options)
         return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
@@ -213,16 +193,13 @@ def test_features_are_found_by_name(
     assert scores.scores["accuracy"] == gnn.evaluate(folder).scores["accuracy"]
 
 
-def test_another_graph_is_standardised_as_the_first(
-    people: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
+def test_another_graph_is_standardised_as_the_first(people, tmp_path):
     people("first", "age")
     frame = pd.read_csv(tmp_path / "first.csv")
-    options: dict[str, Any] = {"nodes": tmp_path / "n.csv"}
+    options = {"nodes": tmp_path / "n.csv"}
     columns = {"feature_columns": ("age", "plan"), "standardise": True}
 
-    def make(name: str, ages: Any, plans: list[str], **more: Any) -> Path:
+    def make(name, ages, plans, **more):
         frame.assign(age=ages, plan=np.resize(plans, 50)).to_csv(tmp_path / "n.csv", index=False)
         split = {"label": "kind", "split_nodes": (0.6, 0.2, 0.2)}
         etl(tmp_path / "e.csv", tmp_path / name, **options, **split, **more)
@@ -230,7 +207,7 @@ def test_another_graph_is_standardised_as_the_first(
 
     today = make("today", frame.age, ["free", "pro"], **columns)
     gnn.train(today, tmp_path / "run", epochs=2, hidden=8)
-    changed: Any = (frame.age * 2, ["team", "free"])
+    changed = (frame.age * 2, ["team", "free"])
     tomorrow = make("tomorrow", *changed, features_as=today)
     report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow)
     assert (report.features_by, report.features_ignored) == ("name", ())
@@ -241,11 +218,9 @@ def test_another_graph_is_standardised_as_the_first(
 
 
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
-def test_nodes_without_a_label_count_nowhere(
-    ring: Callable[..., Graph], tmp_path: Path, kind: str
-) -> None:
+def test_nodes_without_a_label_count_nowhere(ring, tmp_path, kind):
     """What they are told to be, a label or none, moves neither a loss nor a score."""
-    full: dict[str, pa.Array] = {
+    full = {
         "class": pa.array([i % 3 for i in range(60)], pa.int32()),
         "value": pa.array([i / 60 for i in range(60)], pa.float32()),
         "multi": pa.array([[i % 3, 3][: i % 4] for i in range(60)], pa.list_(pa.int32())),
@@ -269,17 +244,13 @@ def test_nodes_without_a_label_count_nowhere(
 # -- plans -----------------------------------------------------------------------------------------
 
 
-def test_weights_that_training_replaces_meanwhile_are_read_again(
-    trained: tuple[Path, gnn.TrainReport],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_weights_that_training_replaces_meanwhile_are_read_again(trained, tmp_path, monkeypatch):
     """Each rank reads them: of two, one might have the old ones, and the other the new."""
     folder, out = tmp_path / "run", tmp_path / "p"
     shutil.copytree(trained[0], folder)
     best, real, calls = folder / "checkpoints/best.safetensors", predict.predict, list[int]()
 
-    def replace_after(comm: Any, task: Any) -> Any:
+    def replace_after(comm, task):
         found = real(comm, task)
         calls.append(1)
         if len(calls) == 1:
@@ -299,9 +270,7 @@ def test_weights_that_training_replaces_meanwhile_are_read_again(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_two_ranks_learn_the_same(
-    trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, tmp_path: Path
-) -> None:
+def test_two_ranks_learn_the_same(trained, own_blocks, tmp_path):
     folder = tmp_path / "run"
     two = ClusterSpec(cluster="mpi", workers=2)
     report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
@@ -319,10 +288,8 @@ def test_two_ranks_learn_the_same(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(
-    blocks: Graph, tmp_path: Path, optimizer: str
-) -> None:
-    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0}
+def test_a_warm_start_goes_on_as_the_other_run_would(blocks, tmp_path, optimizer):
+    options = {"hidden": 8, "dropout": 0.0}
     options["optimizer"] = optimizer
     gnn.train(blocks, tmp_path / "whole", epochs=9, **options)
     gnn.train(blocks, tmp_path / "run", epochs=5, **options)

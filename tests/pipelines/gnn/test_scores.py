@@ -40,7 +40,7 @@ def draw(seed: int, nodes: int, classes: int) -> tuple[Any, Any, Any]:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=30))
-def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs: list[tuple[bool, int]]) -> None:
+def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs):
     positive = np.array([one for one, _ in pairs], bool)
     score = np.array([s for _, s in pairs], np.float64)
     expected = naive_auc(positive, score)
@@ -49,7 +49,7 @@ def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs: list[tuple[bool, i
 
 
 @pytest.mark.parametrize(("nodes", "classes"), [(60, 5), (40, 2), (7, 9), (1, 3)])
-def test_one_class_a_node(nodes: int, classes: int) -> None:
+def test_one_class_a_node(nodes, classes):
     truth, predicted, probabilities = draw(nodes, nodes, classes)
     found = class_scores(truth, predicted, probabilities)
     assert found["nodes"] == nodes
@@ -67,7 +67,7 @@ def test_one_class_a_node(nodes: int, classes: int) -> None:
             assert found["confusion"][c][other] == np.sum((truth == c) & (predicted == other))
 
 
-def test_several_classes_a_node() -> None:
+def test_several_classes_a_node():
     rng = np.random.default_rng(1)
     chance = rng.integers(0, 11, (50, 4)) / 10
     truth = (chance + rng.normal(0, 0.4, chance.shape)) > 0.5

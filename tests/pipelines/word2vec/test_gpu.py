@@ -34,7 +34,7 @@ def within_minus_across(vectors: Vectors, group: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("more", [{}, {"shared_windows": 2}, {"ns_exponent": 0.5}])
-def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> None:
+def test_words_of_a_group_are_near(tmp_path, more):
     random = np.random.default_rng(1)
     groups = random.integers(0, 20, 20_000)
     words = 10 * groups[:, None] + random.integers(0, 10, (20_000, 20))
@@ -53,7 +53,7 @@ def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> No
 @pytest.mark.parametrize(
     "more", [{}, {"app": "node2vec", "p": 0.5, "q": 2.0}, {"same_walks": True}]
 )
-def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> None:
+def test_nodes_of_a_block_are_near(tmp_path, more):
     penstock.generate(
         "sbm",
         tmp_path / "g",
@@ -72,7 +72,7 @@ def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> N
     assert within_minus_across(vectors, group) > 0.2
 
 
-def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
+def test_a_resumed_training_ends_as_it_would(tmp_path):
     """Epochs are counted on: the vectors of a warm start are where the first training run ended."""
     penstock.generate("sbm", tmp_path / "g", nodes=500, blocks=4, quiet=True)
     how = {"dim": 16, "length": 20, "quiet": True, "cluster": GPU}
@@ -84,9 +84,7 @@ def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
     np.testing.assert_allclose(two.values, one.values, atol=1e-5)
 
 
-def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_checkpoint(
-    tmp_path: Path,
-) -> None:
+def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_checkpoint(tmp_path):
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 30
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
@@ -123,9 +121,7 @@ def number_in(last: Path) -> int:
     return 0
 
 
-def test_parts_of_a_graph_are_written_while_vectors_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_graph_are_written_while_vectors_are_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_parts, "PART_BYTES", 100 * 16 * 4)
     penstock.generate("sbm", tmp_path / "g", nodes=2050, quiet=True)
     penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)

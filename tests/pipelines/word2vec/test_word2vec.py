@@ -20,11 +20,11 @@ from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import files
 from penstock.workers.word2vec.state import Checkpoints
 
-SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
+SMALL = {"dim": 16, "epochs": 2}
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def blocks(tmp_path_factory):
     """A graph whose ten groups are easily told apart."""
     path = tmp_path_factory.mktemp("blocks") / "g"
     generate("sbm", path, nodes=400, degree_inside=12, degree_outside=1, quiet=True)
@@ -47,9 +47,9 @@ def same(one: Path, other: Path) -> None:
 # -- graphs ----------------------------------------------------------------------------------------
 
 
-def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
-    steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}
+def test_streamed_walks_train_as_written_ones(blocks, tmp_path):
+    more = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
+    steps = {"walks": 2, "length": 20, "pools": False}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
     word2vec(blocks, tmp_path / "a", seed=3, same_walks=True, epochs=2, **steps, **more)
     word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
@@ -59,19 +59,19 @@ def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> 
     assert (tmp_path / "c/vectors.npy").read_bytes() != (tmp_path / "a/vectors.npy").read_bytes()
 
 
-def test_few_starts_are_counted_in_all_their_walks(blocks: Graph, tmp_path: Path) -> None:
+def test_few_starts_are_counted_in_all_their_walks(blocks, tmp_path):
     pq.write_table(pa.table({"id": [7]}), tmp_path / "starts.parquet")
-    options: dict[str, Any] = {"starts": tmp_path / "starts.parquet", "walks": 500, "length": 20}
+    options = {"starts": tmp_path / "starts.parquet", "walks": 500, "length": 20}
     report = word2vec(blocks, tmp_path / "v", dim=8, **options)
     counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
     assert counts.sum() == report.words == 500 * 20
     assert report.unseen == int((counts == 0).sum()) < 200
 
 
-def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
+def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks, tmp_path):
+    more = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
 
-    def vectors(name: str, **options: Any) -> bytes:
+    def vectors(name, **options):
         word2vec(blocks, tmp_path / name, **more, **options)
         return (tmp_path / name / "vectors.npy").read_bytes()
 
@@ -83,9 +83,9 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_p
 
 
 @pytest.mark.mpi
-def test_two_ranks_give_the_same_bytes(blocks: Graph, tmp_path: Path) -> None:
+def test_two_ranks_give_the_same_bytes(blocks, tmp_path):
     two = ClusterSpec(cluster="mpi", workers=2)
-    options: dict[str, Any] = {"walks": 3, "length": 20, "dim": 16, "sync_words": 3000}
+    options = {"walks": 3, "length": 20, "dim": 16, "sync_words": 3000}
     word2vec(blocks, tmp_path / "one", deterministic=True, **options)
     word2vec(blocks, tmp_path / "two", deterministic=True, cluster=two, parts=2, **options)
     same(tmp_path / "one", tmp_path / "two")
@@ -93,9 +93,9 @@ def test_two_ranks_give_the_same_bytes(blocks: Graph, tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
+def test_two_ranks_learn_as_much_as_one(blocks, tmp_path):
     two = ClusterSpec(cluster="mpi", workers=2)
-    more: dict[str, Any] = {"walks": 20, "length": 20, "dim": 16, "window": 9}
+    more = {"walks": 20, "length": 20, "dim": 16, "window": 9}
     report = word2vec(blocks, tmp_path / "h", cluster=two, sample=0, sync_words=3000, **more)
     alone = word2vec(blocks, tmp_path / "alone", sample=0, **more)
     assert report.ranks == 2
@@ -110,7 +110,7 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64(), pa.date32(), pa.float64()]
 )
-def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_any_type(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(files, "TARGET", 200)
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 9, rng.integers(0, 8)).tolist() for _ in range(60)]
@@ -129,7 +129,7 @@ def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.Monkey
         word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
 
 
-def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: Path) -> None:
+def test_walks_of_internal_ids_say_so_and_are_verified(blocks, tmp_path):
     walk(blocks, tmp_path / "w", walks=1, length=9, ids="internal")
     word2vec(tmp_path / "w", tmp_path / "v", dim=8, verify=True)
     assert Vectors.open(tmp_path / "v").about["ids_are"] == "internal"
@@ -145,7 +145,7 @@ def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: 
     assert part.name in str(error.value)
 
 
-def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
+def test_walks_that_lack_rows(make_graph, tmp_path):
     folder = tmp_path / "w"
     walk(make_graph(), folder, length=5)
     path = folder / "part-00000.parquet"
@@ -155,7 +155,7 @@ def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
     assert path.name in str(error.value)
 
 
-def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
+def test_ids_that_the_graph_does_not_have(make_graph, tmp_path):
     graph = make_graph()
     ids = graph.user_ids().combine_chunks()
     rows = [[ids[i] for i in range(5)]] * 4 + [
@@ -178,7 +178,7 @@ def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> No
         word2vec(tmp_path / "w", tmp_path / "x", graph=make_graph(seed=3, name="o").path)
 
 
-def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
+def test_lists_with_nulls_or_without_ids(tmp_path):
     kind, path = pa.list_(pa.int64()), tmp_path / "n.parquet"
     pq.write_table(pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), path)
     with pytest.raises(InputError, match="row 3, value 2"):
@@ -193,7 +193,7 @@ def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_words_of_text_are_those_of_split(tmp_path: Path, seed: int) -> None:
+def test_words_of_text_are_those_of_split(tmp_path, seed):
     """Whatever blanks are between them, at the ends of lines too."""
     blanks = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000"
     rng = np.random.default_rng(seed)
@@ -205,7 +205,7 @@ def test_words_of_text_are_those_of_split(tmp_path: Path, seed: int) -> None:
     assert found == Counter(text.split())
 
 
-def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
+def test_tables_of_other_libraries_and_arrow_files(tmp_path):
     rng = np.random.default_rng(0)
     rows = [[f"w{i}" for i in rng.integers(0, 9, rng.integers(0, 8))] for _ in range(60)]
     table = pa.table({"n": range(60), "s": rows})
@@ -222,7 +222,7 @@ def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("longest", [2, 3, 100])
-def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
+def test_long_sentences_are_cut(tmp_path, longest):
     """As if they had been written so: in lists, and in lines of text."""
     rng = np.random.default_rng(0)
     rows = [[f"w{i}" for i in rng.integers(0, 9, n)] for n in rng.integers(1, 12, 60)]
@@ -233,7 +233,7 @@ def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
         text.write_text("\n".join(map(" ".join, some)))
         pq.write_table(pa.table({"s": some}), table)
         for path in (text, table):
-            more: dict[str, Any] = {**SMALL, "deterministic": True, "min_count": 4}
+            more = {**SMALL, "deterministic": True, "min_count": 4}
             word2vec(path, tmp_path / "v", max_sentence=longest, overwrite=True, **more)
             found.append((tmp_path / "v/vectors.npy").read_bytes())
     assert found == found[:1] * 4
@@ -256,12 +256,10 @@ def packed(path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize(("block", "target"), [(16, 60), (64, 500), (1 << 20, 70)])
-def test_text_cut_anywhere_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, target: int
-) -> None:
+def test_text_cut_anywhere_is_the_same(tmp_path, monkeypatch, block, target):
     long = "one long line " * 40
     data = ("\n\n" + "\n".join(LINES) + f"\n{long}").encode()
-    more: dict[str, Any] = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
+    more = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
     word2vec(packed(tmp_path / "a.txt", data), tmp_path / "a", **more)
     monkeypatch.setattr(words, "BLOCK", block)
     monkeypatch.setattr(files, "_TEXT_TARGET", target)
@@ -282,7 +280,7 @@ def test_text_cut_anywhere_is_the_same(
     assert table.num_rows == len({one for one in every if every.count(one) >= 5})
 
 
-def test_min_count_and_max_vocab(tmp_path: Path) -> None:
+def test_min_count_and_max_vocab(tmp_path):
     path = packed(tmp_path / "t.txt", b"a a a a b b b c c d\n" * 3)
     word2vec(path, tmp_path / "v", min_count=6, **SMALL)
     assert Vectors.open(tmp_path / "v").ids.to_pylist() == ["a", "b", "c"]
@@ -292,7 +290,7 @@ def test_min_count_and_max_vocab(tmp_path: Path) -> None:
         word2vec(path, tmp_path / "x", min_count=100)
 
 
-def test_bad_text(tmp_path: Path) -> None:
+def test_bad_text(tmp_path):
     latin = packed(tmp_path / "latin.txt", b"caf\n" * 500 + b"caf\xe9 au lait\n")
     for path in (latin, packed(tmp_path / "latin.txt.gz", latin.read_bytes())):
         with pytest.raises(InputError) as error:
@@ -313,7 +311,7 @@ def test_bad_text(tmp_path: Path) -> None:
     assert not (tmp_path / ".v.partial").exists()
 
 
-def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_of_millions_of_words(tmp_path, monkeypatch):
     monkeypatch.setattr(words, "BLOCK", 1 << 16)
     monkeypatch.setattr(files, "_TEXT_TARGET", 1 << 20)
     path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
@@ -324,23 +322,21 @@ def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.Mon
 # -- memory, rates, stops --------------------------------------------------------------------------
 
 
-def test_one_rank_has_no_exchanges(blocks: Graph, tmp_path: Path) -> None:
+def test_one_rank_has_no_exchanges(blocks, tmp_path):
     for more in ({}, {"deterministic": True, "shards": 1}):
         with pytest.raises(UsageError):
             word2vec(blocks, tmp_path / "v", sync_words=9000, **more)
     assert not (tmp_path / "v").exists()
 
 
-def test_a_rate_that_is_too_high(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
+def test_a_rate_that_is_too_high(blocks, tmp_path, monkeypatch):
+    options = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
     options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
     with pytest.raises(PenstockError):
         word2vec(blocks, tmp_path / "v", lr=1e5, **options)
     save, saved = Checkpoints.save, list[Any]()
 
-    def stop_soon(self: Checkpoints, *given: Any) -> None:
+    def stop_soon(self, *given):
         save(self, *given)
         saved.append(given[0])
         if len(saved) == 9:
@@ -360,17 +356,15 @@ def test_a_rate_that_is_too_high(
     assert np.isfinite(Vectors.open(tmp_path / "v").values).all()
 
 
-def test_checkpoints_by_epochs(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_by_epochs(blocks, tmp_path, monkeypatch):
     save, saved = Checkpoints.save, list[int]()
 
-    def noted(self: Checkpoints, position: Any, *given: Any) -> Any:
+    def noted(self, position, *given):
         saved.append(position.epoch)
         return save(self, position, *given)
 
     monkeypatch.setattr(Checkpoints, "save", noted)
-    options: dict[str, Any] = {"dim": 8, "walks": 1, "length": 9, "epochs": 5}
+    options = {"dim": 8, "walks": 1, "length": 9, "epochs": 5}
     word2vec(blocks, tmp_path / "v", checkpoint_epochs=2, checkpoint_minutes=0, **options)
     assert saved == [2, 4, 5]
 
@@ -378,7 +372,7 @@ def test_checkpoints_by_epochs(
 # -- warm start ------------------------------------------------------------------------------------
 
 
-def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_path: Path) -> None:
+def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks, tmp_path):
     word2vec(blocks, tmp_path / "old", dim=16, walks=10, length=20)
     old = Vectors.open(tmp_path / "old")
     known = np.setdiff1d(np.arange(400), [5, 17])

@@ -28,7 +28,7 @@ WAREHOUSE = {
 
 
 @pytest.fixture
-def edges(tmp_path: Path) -> Path:
+def edges(tmp_path):
     pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]}).to_csv(tmp_path / "e.csv", index=False)
     return tmp_path / "e.csv"
 
@@ -72,7 +72,7 @@ def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
     return pd.DataFrame(found).set_axis(IDS)
 
 
-def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges: Path) -> None:
+def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges):
     seconds = 1_764_400_000 + 30 * np.arange(4)
     got = made(edges, {"at": seconds}, standardise=True)
     wanted = (seconds - seconds.mean()) / seconds.std()
@@ -85,7 +85,7 @@ def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges: P
 
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standardise: bool) -> None:
+def test_numbers_booleans_categories_and_dates(edges, suffix, standardise):
     got = made(edges, WAREHOUSE, f"g.{suffix}", standardise=standardise)
     expected = by_hand(pd.DataFrame(WAREHOUSE), standardise=standardise)
     pd.testing.assert_frame_equal(got.astype(float), expected, atol=1e-6)
@@ -112,14 +112,14 @@ TYPES = {
 
 
 @pytest.mark.parametrize("case", TYPES)
-def test_one_value_in_other_types(edges: Path, case: str) -> None:
+def test_one_value_in_other_types(edges, case):
     values, name = TYPES[case]
     got, expected = made(edges, {name: values}), made(edges, {name: WAREHOUSE[name]})
     pd.testing.assert_frame_equal(got, expected)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
+def test_numbers_that_are_categories(edges, suffix):
     columns = {"zip": [10, None, 10, 7], "x": [1.0, 2.0, 3.0, 4.0]}
     got = made(
         edges,
@@ -137,7 +137,7 @@ def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
+def test_what_is_missing(edges, suffix, how):
     columns = {name: [*values[:2], None, values[3]] for name, values in WAREHOUSE.items()}
     got = made(edges, columns, f"g.{suffix}", missing_features=how, standardise=True)
     age = np.array([30, 50, 0 if how == "zero" else 40, 40])
@@ -150,7 +150,7 @@ def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
             made(edges, {name: columns[name]}, f"h.{suffix}")
 
 
-def test_columns_without_anything_to_tell(edges: Path) -> None:
+def test_columns_without_anything_to_tell(edges):
     columns = {
         "constant": [0.1] * 4,
         "nothing": pa.nulls(4, pa.float64()),
@@ -173,7 +173,7 @@ def test_columns_without_anything_to_tell(edges: Path) -> None:
         )
 
 
-def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
+def test_a_later_graph_has_the_columns_of_an_earlier_one(edges):
     made(edges, WAREHOUSE, standardise=True, missing_features="mean")
     tomorrow = {
         "other": ["x"] * 4,
@@ -182,7 +182,7 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
         "paid": [None, True, None, None],
         "age": [None, 1e3, 40.0, 50.0],
     }
-    options: dict[str, Any] = {"features_as": edges.parent / "g", "missing_features": "mean"}
+    options = {"features_as": edges.parent / "g", "missing_features": "mean"}
     got = made(edges, tomorrow, "h.parquet", **options)
     before, after = (Graph.open(edges.parent / name).manifest for name in "gh")
     assert after.feature_names == before.feature_names
@@ -199,7 +199,7 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
         made(edges, tomorrow, "h.parquet", **options)
 
 
-SPELLED: dict[str, tuple[list[str], list[Any]]] = {
+SPELLED = {
     "number": (["10", "7", "", "10"], [10.0, 7.0, None, 10.0]),
     "float": (["10.0", "2.0", "", "-3.0"], [10, 2, None, -3]),
     "decimal": (["10", "7.50", "", "2.0"], [Decimal("10.00"), Decimal("7.50"), None, Decimal(2)]),
@@ -222,10 +222,10 @@ SPELLED: dict[str, tuple[list[str], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", SPELLED)
-def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) -> None:
+def test_a_category_is_the_same_however_it_is_spelled(edges, name):
     """As text today and in a type of Parquet tomorrow, and the other way round."""
     text, typed = ({name: column} for column in SPELLED[name])
-    options: dict[str, Any] = {"missing_features": "zero"}
+    options = {"missing_features": "zero"}
     first = options | {"feature_columns": (name,), "category_columns": (name,)}
     again = options | {"features_as": edges.parent / "g"}
     for today, tomorrow in (
@@ -236,9 +236,9 @@ def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) ->
         pd.testing.assert_frame_equal(made(edges, tomorrow[1], tomorrow[0], **again), expected)
 
 
-def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None:
+def test_a_graph_that_cannot_say_how_its_features_were_made(edges):
     nodes = table(edges.parent / "n.parquet", {"age": [1.0, None, 2.0, 3.0]})
-    options: dict[str, Any] = {"nodes": nodes}
+    options = {"nodes": nodes}
     etl(edges, edges.parent / "bare", **options)
     made(edges, {"age": [1.0, 2.0, 3.0, 4.0]}, "g.parquet")
     for name, missing in (("bare", "error"), ("none", "error"), ("g", "mean")):
@@ -255,14 +255,14 @@ def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None
     assert Graph.open(edges.parent / "h").features().ravel().tolist() == [3, 0, 2, 1]
 
 
-def test_too_many_categories(edges: Path) -> None:
+def test_too_many_categories(edges):
     ids = [*range(300)]
     nodes = table(edges.parent / "n.csv", {"name": [f"user{i}" for i in ids]}, ids)
     with pytest.raises(InputError, match="name"):
         etl(edges, edges.parent / "g", nodes=nodes, feature_columns=("name",))
 
 
-def test_files_agree_on_what_a_column_is(edges: Path) -> None:
+def test_files_agree_on_what_a_column_is(edges):
     folder = edges.parent / "n"
     folder.mkdir()
     table(folder / "0.parquet", {"plan": pa.nulls(2), "x": ["1", "2"]}, [0, 1])
@@ -288,7 +288,7 @@ def test_files_agree_on_what_a_column_is(edges: Path) -> None:
         )
 
 
-def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
+def test_categories_of_rows_that_are_left_out_are_none(edges):
     columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
     nodes = table(edges.parent / "n.parquet", columns)
     etl(
@@ -302,7 +302,7 @@ def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
     assert Graph.open(edges.parent / "g").manifest.feature_names == ("plan=a", "plan=b", "x")
 
 
-def test_options_that_would_be_ignored(edges: Path) -> None:
+def test_options_that_would_be_ignored(edges):
     nodes = table(edges.parent / "n.parquet", WAREHOUSE)
     for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
         with pytest.raises(UsageError):
@@ -311,8 +311,8 @@ def test_options_that_would_be_ignored(edges: Path) -> None:
         etl(edges, edges.parent / "g", features_as=edges.parent)
 
 
-def test_options_of_the_first_night_may_stay(edges: Path) -> None:
-    first: dict[str, Any] = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
+def test_options_of_the_first_night_may_stay(edges):
+    first = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
     made(edges, WAREHOUSE, **first)
     again = first | {"features_as": edges.parent / "g"}
     assert [*made(edges, WAREHOUSE, "h.parquet", **again)][:2] == ["age", "plan=free"]
@@ -326,7 +326,7 @@ def test_options_of_the_first_night_may_stay(edges: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["mean", "zero", "error"])
-def test_a_node_without_a_row_is_a_row_without_values(edges: Path, how: str) -> None:
+def test_a_node_without_a_row_is_a_row_without_values(edges, how):
     nodes = table(edges.parent / "n.parquet", {"age": [30.0, 50.0, 40.0]}, [0, 1, 2])
     etl(
         edges,

@@ -37,10 +37,10 @@ def write(path: Path, frame: Any) -> Path:
 
 
 @pytest.fixture
-def of(tmp_path: Path, make: Any) -> Any:
+def of(tmp_path, make):
     """Make a graph of three edges and a node table: of(table, "n.csv") or of(folder)."""
 
-    def of(nodes: Any, file: str = "n.parquet", **options: Any) -> tuple[Graph, Any]:
+    def of(nodes, file="n.parquet", **options):
         path = nodes if isinstance(nodes, Path) else write(tmp_path / file, nodes)
         graph, report = make(EDGES, "edges.csv", nodes=path, **options)
         graph.validate()
@@ -57,7 +57,7 @@ def by_id(graph: Graph, values: Any) -> dict[Any, Any]:
     "options", [{}, {"relabel": "random"}, {"relabel": "degree"}, {"drop_isolated": True}]
 )
 @pytest.mark.parametrize("file", ["n.csv", "n.parquet"])
-def test_node_data_follow_their_ids(of: Any, options: dict[str, Any], file: str) -> None:
+def test_node_data_follow_their_ids(of, options, file):
     nodes = table(
         colour=["red", "blue", "red", None, "green", "blue"],
         part=["train", "valid", "test", "train", None, "train"],
@@ -78,7 +78,7 @@ def test_node_data_follow_their_ids(of: Any, options: dict[str, Any], file: str)
     np.testing.assert_array_equal(graph.features(), truth[["x0", "x1"]].to_numpy(np.float32))
 
 
-def test_features_without_a_table_number_nodes_from_0(tmp_path: Path, make: Any) -> None:
+def test_features_without_a_table_number_nodes_from_0(tmp_path, make):
     edges, options = "src,dst\n0,1\n1,3\n", {"features": tmp_path / "x.npy"}
     np.save(tmp_path / "x.npy", np.arange(5, dtype=np.float32)[:, None])
     graph, _ = make(edges, "e.csv", **options)
@@ -96,7 +96,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_no_list_of_classes_is_no_label_and_an_empty_one_is(of: Any, name: str) -> None:
+def test_no_list_of_classes_is_no_label_and_an_empty_one_is(of, name):
     nodes = pa.table({"id": IDS, "tags": LISTS[name]})
     graph, _ = of(nodes, label="tags", split_nodes=(0.5, 0.25, 0.25))
     labels = by_id(graph, graph.labels())
@@ -111,7 +111,7 @@ def test_no_list_of_classes_is_no_label_and_an_empty_one_is(of: Any, name: str) 
 
 
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
-def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path: Path, make: Any, kind: str) -> None:
+def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path, make, kind):
     text = {"class": "b", "value": "0.5", "multi": "b;c"}[kind]
     rows = [f"{i},{text if i % 4 else ''}\n" for i in range(40)]
     (tmp_path / "n.csv").write_text("id,y\n" + "".join(rows))
@@ -126,7 +126,7 @@ def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path: Path, make: Any, 
 
 # A column and options; the kind of labels, the names of classes, and labels by row.
 NONE = [0, -1, 1, 1, 0, -1]
-GAPS: dict[str, Any] = {
+GAPS = {
     "with gaps": ([2, None, 10, 2, 0, None], {}, "class", "0 2 10", [1, -1, 2, 1, 0, -1]),
     "fractions": ([2.5, None, 1, 2, 0, 1], {}, "value", None, None),
     "-1 is a class": ([0, -1, 1, 1, 0, -1], {}, "class", "-1 0 1", [1, 0, 2, 2, 1, 0]),
@@ -146,9 +146,7 @@ GAPS: dict[str, Any] = {
 
 @pytest.mark.parametrize("file", ["n.csv", "n.parquet"])
 @pytest.mark.parametrize("case", GAPS)
-def test_labels_are_what_the_report_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, case: str
-) -> None:
+def test_labels_are_what_the_report_says(tmp_path, capsys, file, case):
     column, options, kind, names, expected = GAPS[case]
     path = write(tmp_path / file, table(y=column, x=0.5))
     (tmp_path / "e.csv").write_text(EDGES)
@@ -169,7 +167,7 @@ def test_labels_are_what_the_report_says(
         assert [labels[user] for user in IDS] == expected
 
 
-def test_a_fixed_number_of_classes_per_node(of: Any) -> None:
+def test_a_fixed_number_of_classes_per_node(of):
     pairs = [["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]]
     nodes = pa.table({"id": IDS, "tags": pa.array(pairs, pa.list_(pa.string(), 2))})
     graph, _ = of(nodes, label="tags")
@@ -181,7 +179,7 @@ def test_a_fixed_number_of_classes_per_node(of: Any) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_features_of_several_files_are_found_by_name(tmp_path: Path, of: Any, suffix: str) -> None:
+def test_features_of_several_files_are_found_by_name(tmp_path, of, suffix):
     nodes, folder = table(x0=np.arange(6.0), x1=np.arange(6.0) * 10), tmp_path / "nodes"
     write(folder / f"0{suffix}", nodes[:3])
     write(folder / f"1{suffix}", nodes[3:][["x1", "id", "x0"]])
@@ -195,9 +193,7 @@ def test_features_of_several_files_are_found_by_name(tmp_path: Path, of: Any, su
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_file_without_any_label_goes_with_files_that_have_some(
-    tmp_path: Path, of: Any, suffix: str
-) -> None:
+def test_a_file_without_any_label_goes_with_files_that_have_some(tmp_path, of, suffix):
     first, second = (tmp_path / f"nodes/{name}{suffix}" for name in "01")
     write(first, pd.DataFrame({"id": IDS[:3], "kind": [None] * 3}))
     write(second, pd.DataFrame({"id": IDS[3:], "kind": ["a", None, "b"]}))
@@ -209,7 +205,7 @@ def test_a_file_without_any_label_goes_with_files_that_have_some(
         of(first.parent, label="kind")
 
 
-def test_features_that_have_no_names(tmp_path: Path, of: Any) -> None:
+def test_features_that_have_no_names(tmp_path, of):
     table(a=np.arange(6.0)).to_csv(tmp_path / "n.csv", index=False, header=False)
     graph, _ = of(tmp_path / "n.csv", node_id="0", feature_columns=("1",))
     assert graph.manifest.feature_names is None
@@ -223,7 +219,7 @@ def test_features_that_have_no_names(tmp_path: Path, of: Any) -> None:
         of(tmp_path / "n", feature_columns=("x",))
 
 
-def test_bad_node_tables(tmp_path: Path, of: Any) -> None:
+def test_bad_node_tables(tmp_path, of):
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
     with pytest.raises(InputError, match="10"):
         of(pd.DataFrame({"id": [10, 20, 10, 30, 40]}))
@@ -231,7 +227,7 @@ def test_bad_node_tables(tmp_path: Path, of: Any) -> None:
         of(table(), features=tmp_path / "x.npy")
 
 
-def test_a_skipped_row_does_not_shift_the_features(tmp_path: Path, of: Any) -> None:
+def test_a_skipped_row_does_not_shift_the_features(tmp_path, of):
     ids = ["40", "10", "not a number", "30", "20", "50", "60"]
     np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32)[:, None])
     options = {"features": tmp_path / "x.npy", "on_bad_rows": "skip", "relabel": "random"}
@@ -241,7 +237,7 @@ def test_a_skipped_row_does_not_shift_the_features(tmp_path: Path, of: Any) -> N
     assert found == {40: 0, 10: 1, 30: 3, 20: 4, 50: 5, 60: 6}
 
 
-def test_cora(data: Path, make: Any) -> None:
+def test_cora(data, make):
     cora = data / "nodes" / "cora.npz"
     graph, _ = make(cora, features=cora)
     with np.load(cora, allow_pickle=True) as parts:
@@ -259,10 +255,10 @@ MISSING = np.array(
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "nulls", "lists", "npy", "npz"])
-def test_missing_features_are_filled(tmp_path: Path, of: Any, kind: str, how: str) -> None:
+def test_missing_features_are_filled(tmp_path, of, kind, how):
     rows = [[None if np.isnan(x) else x for x in row] for row in MISSING.tolist()]
-    nodes: Any = table(**{f"x{i}": MISSING[:, i] for i in range(3)})
-    options: dict[str, Any] = {"feature_columns": ("x*",)}
+    nodes = table(**{f"x{i}": MISSING[:, i] for i in range(3)})
+    options = {"feature_columns": ("x*",)}
     if kind in ("npy", "npz"):
         nodes, options = table(), {"features": tmp_path / f"x.{kind}"}
         save = np.save if kind == "npy" else lambda to, x: sp.save_npz(to, sp.csr_matrix(x))
@@ -284,7 +280,7 @@ def test_missing_features_are_filled(tmp_path: Path, of: Any, kind: str, how: st
     assert report.features_filled == 4
 
 
-def test_a_node_whose_list_is_null_has_no_features(of: Any) -> None:
+def test_a_node_whose_list_is_null_has_no_features(of):
     lists = pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0], None, [7.0, 8.0]])
     nodes = pa.table({"id": IDS, "x": lists})
     graph, _ = of(nodes, missing_features="mean", feature_columns=("x",))

@@ -1,10 +1,5 @@
 """Kinds of nodes with ids of their own: user 5 is not item 5."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,13 +23,9 @@ COLUMNS = {"source_type": "column:from", "target_type": "column:to"}
         ("npz", CONSTANT),
     ],
 )
-def test_user_5_is_not_item_5(
-    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch, kind: str, options: dict[str, Any]
-) -> None:
+def test_user_5_is_not_item_5(tmp_path, make, monkeypatch, kind, options):
     monkeypatch.setattr(number_nodes, "_ID_BYTES", 10**8)  # several ranges of ids
-    table: Any = pd.DataFrame(BOUGHT, columns=["user", "item"]).assign(
-        **{"from": "user", "to": "item"}
-    )
+    table = pd.DataFrame(BOUGHT, columns=["user", "item"]).assign(**{"from": "user", "to": "item"})
     named = {"source": "user", "target": "item"}
     if kind == "npz":
         matrix = sp.coo_matrix((np.ones(len(table)), (table.user, table.item)), (11, 8))
@@ -56,7 +47,7 @@ def test_user_5_is_not_item_5(
         assert (report.nodes, report.ids_of_both_ends) == (4, 1)
 
 
-def test_a_node_table_says_types_and_a_walk_starts_at_a_name(tmp_path: Path, make: Any) -> None:
+def test_a_node_table_says_types_and_a_walk_starts_at_a_name(tmp_path, make):
     edges = pd.DataFrame(BOUGHT, columns=["src", "dst"])
     nodes = pd.DataFrame({"id": [5, 9, 10, 5], "type": ["user"] * 3 + ["item"], "x": range(4)})
     nodes.to_csv(tmp_path / "n.csv", index=False)

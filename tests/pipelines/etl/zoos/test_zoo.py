@@ -26,12 +26,10 @@ from penstock.pipelines.job.capacity import TaskCapacity
 
 
 @pytest.fixture
-def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def make_zoo(tmp_path, monkeypatch):
     """Make a zoo of tables, cut into batches, ranges and shards; return it opened."""
 
-    def make(
-        tables: list[pa.Table], *, batch_rows: int = 1000, row_bits: int = 16, **options: Any
-    ) -> Graph:
+    def make(tables, *, batch_rows=1000, row_bits=16, **options):
         cuts = {name: options.pop(name) for name in {*options} & {"range_bytes", "shard_size"}}
         home = Path(tempfile.mkdtemp(dir=tmp_path))
         for number, table in enumerate(tables):
@@ -135,7 +133,7 @@ def zoos(draw: st.DrawFn) -> pa.Table:
     )
     if draw(st.booleans()):
         graphs = np.sort(graphs)
-    table: dict[str, Any] = {"graph": graphs, "source": ends[0], "target": ends[1]}
+    table = {"graph": graphs, "source": ends[0], "target": ends[1]}
     if draw(st.booleans()):
         table["graph"] = [f"graph {g}" for g in graphs]
     if draw(st.booleans()):
@@ -173,15 +171,8 @@ CHOICES = {
     row_bits=st.integers(0, 5),
 )
 def test_zoo_is_what_pandas_makes(
-    make_zoo: Any,
-    table: pa.Table,
-    options: dict[str, Any],
-    merge_times: bool,
-    batch_rows: int,
-    pieces: int,
-    shard_size: int,
-    row_bits: int,
-) -> None:
+    make_zoo, table, options, merge_times, batch_rows, pieces, shard_size, row_bits
+):
     if "time" in table.column_names and options["duplicates"] != "keep":
         options["merge_times"] = merge_times
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
@@ -227,14 +218,14 @@ def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
     )
 
 
-def test_weights_of_both_directions_are_the_same_bits(make_zoo: Any) -> None:
+def test_weights_of_both_directions_are_the_same_bits(make_zoo):
     graph = make_zoo([random_table(4, 2000)], range_bytes=10_000)
     for _, edges in read_graphs(graph).values():
         weight = {(u, v): w.tobytes() for u, v, w in edges}
         assert all(bits == weight[v, u] for (u, v), bits in weight.items())
 
 
-def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
+def test_shards_end_where_graphs_end(make_zoo):
     graph = make_zoo([random_table(50, 3000)], shard_size=200, range_bytes=20_000)
     table = pq.read_table(graph.path / "graphs.parquet").to_pandas()
     first = set(table["first"])
@@ -246,7 +237,7 @@ def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
         assert len(inside) == 1 or entry.edges + entry.stop - entry.start <= 200
 
 
-def test_unsigned_ids_come_back(tmp_path: Path) -> None:
+def test_unsigned_ids_come_back(tmp_path):
     ids = np.array([0, 5, 2**63, 2**64 - 1], np.uint64)
     table = pa.table({"graph_id": ids[[3, 3]], "src": ids[[3, 1]], "dst": ids[[2, 0]]})
     pq.write_table(table, tmp_path / "zoo.parquet")
@@ -255,7 +246,7 @@ def test_unsigned_ids_come_back(tmp_path: Path) -> None:
     assert found[2**64 - 1][0] == ids.tolist()
 
 
-def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
+def test_dropped_nodes_leave_an_empty_graph(make_zoo):
     table = table_of([("a", 1, 1), ("b", 1, 2), ("b", 2, 3), ("c", 4, 4)])
     found = read_graphs(make_zoo([table], drop_isolated=True))
     assert {name: len(nodes) for name, (nodes, _) in found.items()} == {"a": 0, "b": 3, "c": 0}
@@ -263,9 +254,7 @@ def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
     assert read_graphs(nothing) == {"a": ([], [])}
 
 
-def test_a_graph_too_large_for_a_worker_is_refused(
-    make_zoo: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_too_large_for_a_worker_is_refused(make_zoo, monkeypatch):
     monkeypatch.setattr(EtlJob, "capacity", TaskCapacity(2, 100_000))
     with pytest.raises(CapacityError, match="graph"):
         make_zoo([random_table(1, 5000)])
@@ -280,13 +269,13 @@ def test_a_graph_too_large_for_a_worker_is_refused(
         ("valid", "valid.csv"),
     ],
 )
-def test_options_for_one_graph_are_refused(tmp_path: Path, option: str, value: Any) -> None:
+def test_options_for_one_graph_are_refused(tmp_path, option, value):
     (tmp_path / "zoo.csv").write_text("graph_id,src,dst\n1,1,2\n")
     with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
         etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", **{option: value})
 
 
-def test_rows_without_ends_are_nodes_and_graphs(tmp_path: Path) -> None:
+def test_rows_without_ends_are_nodes_and_graphs(tmp_path):
     rows = "7,1,2,a,0.5,3\n7,3,,,,\n7,,4,,,\n8,,,,,\n9,1,1,b,1,4\n"
     (tmp_path / "zoo.csv").write_text(f"graph_id,src,dst,relation,weight,t\n{rows}")
     etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", time="t")
