@@ -132,7 +132,13 @@ def test_a_signal_that_is_ignored_stays_ignored(edges, tmp_path, temporary):
     assert process.returncode == 0, said
 
 
-@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_signals_until_python_has_ended(number):
     """Python gives up its handlers while it ends."""
     code = (

@@ -51,19 +51,16 @@ def test_what_two_ranks_write_is_read_by_all(graph, tmp_path, more):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "more",
-    [
+@pytest.mark.slow
+def test_ranks_share_an_evaluation(trained):
+    run, _ = trained
+    for more in (
         {"filtered": True, "split": "valid", "candidates": 50, "sample": 101, "seed": 3},
         {"sample": 1, "seed": 1},  # one rank has no edge
-    ],
-    ids=["candidates", "one-edge"],
-)
-def test_ranks_share_an_evaluation(trained, more):
-    run, _ = trained
-    alone = embed.evaluate(run, **more)
-    shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
-    assert replace(shared, seconds=alone.seconds) == alone
+    ):
+        alone = embed.evaluate(run, **more)
+        shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
+        assert replace(shared, seconds=alone.seconds) == alone
 
 
 KILLED = {

@@ -83,15 +83,6 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks, tmp_path):
 
 
 @pytest.mark.mpi
-def test_two_ranks_give_the_same_bytes(blocks, tmp_path):
-    two = ClusterSpec(cluster="mpi", workers=2)
-    options = {"walks": 3, "length": 20, "dim": 16, "sync_words": 3000}
-    word2vec(blocks, tmp_path / "one", deterministic=True, **options)
-    word2vec(blocks, tmp_path / "two", deterministic=True, cluster=two, parts=2, **options)
-    same(tmp_path / "one", tmp_path / "two")
-
-
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_two_ranks_learn_as_much_as_one(blocks, tmp_path):
     two = ClusterSpec(cluster="mpi", workers=2)
