@@ -212,7 +212,7 @@ def test_tables_of_other_libraries_and_arrow_files(tmp_path):
     assert not [path for path in tmp_path.glob(".*") if not path.name.endswith(".lock")]
 
 
-@pytest.mark.parametrize("longest", [2, 3, 100])
+@pytest.mark.parametrize("longest", [2, 100])
 def test_long_sentences_are_cut(tmp_path, longest):
     """As if they had been written so: in lists, and in lines of text."""
     rng = np.random.default_rng(0)
@@ -232,7 +232,7 @@ def test_long_sentences_are_cut(tmp_path, longest):
 
 # -- text ------------------------------------------------------------------------------------------
 
-LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(200)]
+LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(80)]
 
 
 def packed(path: Path, data: bytes) -> Path:
@@ -257,11 +257,11 @@ def test_text_cut_anywhere_is_the_same(tmp_path, monkeypatch, block, target):
     monkeypatch.setattr(files, "_PIECE_WORDS", 100)
     folder = tmp_path / "folder"
     folder.mkdir()
-    packed(folder / "1.txt.gz", "\n".join(LINES[:99]).encode())
-    packed(folder / "2.txt", "\n".join(["\ufeff", *LINES[99:], long]).encode())
-    for name in ("b.txt", "c.txt.gz", "d.txt.zst"):
+    packed(folder / "1.txt.gz", "\n".join(LINES[:40]).encode())
+    packed(folder / "2.txt", "\n".join(["\ufeff", *LINES[40:], long]).encode())
+    for name in ("b.txt", "d.txt.zst"):
         packed(tmp_path / name, data)
-    for name in ("b.txt", "c.txt.gz", "d.txt.zst", "folder", "folder/*.t*"):
+    for name in ("b.txt", "d.txt.zst", "folder/*.t*"):
         word2vec(tmp_path / name, tmp_path / "v", overwrite=True, **more)
         same(tmp_path / "a", tmp_path / "v")
     every = [word for line in [*LINES, long] for word in line.split()]
