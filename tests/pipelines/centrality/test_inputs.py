@@ -195,7 +195,7 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
 def test_distances_that_do_not_fit_are_refused(tmp_path):
     rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    small = ClusterSpec(memory_limit="2GB")
+    small = ClusterSpec(cluster="threads", memory_limit="2GB")
     with pytest.raises(CapacityError):
         compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
     assert not (tmp_path / "out").exists()
