@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 import small_disks
 from every_job import make_inputs, results, words_of
 from midway import Commands
-
-Whole = Callable[[str], tuple[dict[str, bytes], int]]
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from every_job import JOBS, again, cells, published, results, words_of
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
-Mount = Callable[[str], Path]
 
 
 def fill(disk: Path, leave: int) -> Path:

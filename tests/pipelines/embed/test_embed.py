@@ -19,7 +19,6 @@ from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.spec import Training
 
-Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
 

@@ -26,7 +26,6 @@ from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.training import checkpoint
 
-Trained = tuple[Path, embed.TrainReport]
 SMALL = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
 
 

@@ -1,12 +1,7 @@
-from collections.abc import Callable
-
 import pandas as pd
 import pytest
 
 from penstock import Graph, etl
-from penstock.pipelines.etl.report import EtlReport
-
-Make = Callable[..., tuple[Graph, EtlReport]]
 
 
 @pytest.fixture
