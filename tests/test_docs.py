@@ -178,9 +178,9 @@ def test_the_script_inside_an_mpi_job(folder, mpirun):
 def test_a_cluster_that_stays_does_as_the_page_says(folder):
     texts = [b["text"] for b in blocks("docs/cluster.md", "console", "python")]
     start, *_, stop = commands_of(next(text for text in texts if "cluster start" in text))
-    told = python(folder, "-m", "penstock", *start)
+    started = python(folder, "-m", "penstock", *start)
     try:
-        assert told[0].startswith("cluster default: 4 workers (mpi), ready in ")
+        assert started[0].startswith("cluster default: 4 workers (mpi), ready in ")
         notebook = next(text for text in texts if text.startswith("import penstock\n"))
         assert python(folder, "-c", notebook) == [str([f"rank {rank} of 4" for rank in range(4)])]
     finally:

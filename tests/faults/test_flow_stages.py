@@ -188,7 +188,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
 
 @contextmanager
 def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A scheduler and a worker that somebody runs with Dask's own commands."""
+    """A scheduler and a worker that a user runs with Dask's own commands."""
     home.mkdir(exist_ok=True)
     file = home / "scheduler.json"
     file.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ DIVERGES = {
 
 
 @pytest.mark.parametrize("job", sorted(DIVERGES))
-def test_a_loss_that_is_no_number(job, given, commands, tmp_path):
+def test_a_loss_that_is_not_a_number(job, given, commands, tmp_path):
     words = [*words_of(job, given, tmp_path / "out"), *DIVERGES[job].split()]
     code, said = commands.run(words, tmp_path)
     assert code == 1, said

@@ -103,16 +103,16 @@ def test_started_used_stopped_and_nothing_left(kind, state, tmp_path, capsys):
     file = tmp_path / "scheduler.json"
     line = f"cluster start --cluster {kind} -n 2 --scheduler-file {file} --json"
     assert run(line.split()) == 0
-    told = answer(capsys)
-    assert (told["name"], told["kind"], told["workers"]) == ("default", kind, 2)
-    assert told["dashboard"].startswith("http://")
+    started = answer(capsys)
+    assert (started["name"], started["kind"], started["workers"]) == ("default", kind, 2)
+    assert started["dashboard"].startswith("http://")
     used = of_folder(Path(find("default").tls))
     with connect("default") as client, Client(scheduler_file=str(file), security=used) as other:
-        assert other.scheduler.address == told["address"]
+        assert other.scheduler.address == started["address"]
         pids = set(client.run(os.getpid).values())
-    daemon_of = psutil.Process(told["pid"])
+    daemon_of = psutil.Process(started["pid"])
     assert daemon_of.status() != psutil.STATUS_ZOMBIE
-    assert os.getsid(told["pid"]) == told["pid"], "no terminal ends it"
+    assert os.getsid(started["pid"]) == started["pid"], "no terminal ends it"
 
     assert run(["cluster", "status", "--name", "default", "--json"]) == 0
     (one,) = answer(capsys)["clusters"]
@@ -173,7 +173,7 @@ def test_a_daemon_that_is_suspended_or_killed(state, certificates, monkeypatch, 
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_the_foreground_ends_when_told(number, state):
+def test_the_foreground_ends_at_a_signal(number, state):
     with command("start", "--foreground", "--cluster", "local", "-n", "2", "--json") as process:
         text = "".join(iter(process.stdout.readline, "}\n")) + "}"
         entry = find("default")

@@ -31,7 +31,7 @@ def far(tmp_path_factory):
         with connect(ClusterSpec(cluster="local", workers=2, no_tls=True), input_bytes=0) as owner:
             owner.write_scheduler_file("scheduler.json")
             (theirs / "scheduler.json").rename(ours / "scheduler.json")
-            # As a started cluster's name, this is no address.
+            # As the name of a started cluster, this is not an address.
             yield theirs, ClusterSpec(cluster=str(ours / "scheduler.json")), ours
     finally:
         os.chdir(before)

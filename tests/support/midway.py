@@ -115,7 +115,7 @@ class Commands:
     """Runs commands, one after another, each in a process and a process group of its own.
 
     After a command ``group`` is its process group, and ``count`` how many files and folders of its
-    output it was about to make, move or remove until it was told to end.
+    output it was about to make, move or remove until it heard a signal.
     """
 
     def __init__(self, folder: Path) -> None:

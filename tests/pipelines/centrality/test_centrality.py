@@ -156,7 +156,7 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
         ({"seed": 3}, "--seed"),
         ({"weight": "cost"}, "--weight"),
         ({"samples": 3}, "--samples"),  # of a zoo
-        ({"weighted": True}, "weights"),  # of which there are none
+        ({"weighted": True}, "weights"),  # without weights
         ({"epsilon": 0.0}, "epsilon"),
     ],
 )

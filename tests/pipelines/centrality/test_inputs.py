@@ -281,7 +281,7 @@ def test_bad_lines_of_json_are_named_or_skipped(tmp_path):
 
 
 def lists(folder, texts):
-    """Write lists of edges, a graph each."""
+    """Write lists of edges, one graph per list."""
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, newline="")
@@ -342,7 +342,7 @@ def test_a_tu_folder(tmp_path):
         compute(tmp_path / "T", tmp_path / "out2", weighted=True)
 
 
-def test_what_is_no_input(tmp_path):
+def test_paths_that_are_not_inputs(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "one.txt").write_text("1 2\n")
     (tmp_path / "damaged/shards").mkdir(parents=True)

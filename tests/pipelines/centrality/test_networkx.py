@@ -77,7 +77,7 @@ def test_the_weight_that_is_named():
 
 
 @pytest.mark.parametrize("weight", [-1, float("inf"), float("nan"), None, "far"])
-def test_weights_that_are_no_lengths(weight):
+def test_weights_that_are_not_lengths(weight):
     graph = nx.path_graph(3)
     graph[0][1]["weight"] = weight
     with pytest.raises(InputError):

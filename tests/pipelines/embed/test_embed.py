@@ -248,7 +248,7 @@ def test_a_run_that_was_to_replace_another_can_be_resumed(graph, tmp_path, *, ch
 @pytest.mark.parametrize(
     "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
 )
-def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(graph, tmp_path, options):
+def test_vectors_that_are_not_finite_after_the_last_update_are_an_error(graph, tmp_path, options):
     """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
     options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
     with pytest.raises(PenstockError):

@@ -77,7 +77,7 @@ KILLED = {
 
 @pytest.fixture(scope="module")
 def whole(graph, tmp_path_factory):
-    """What comes of a training that nobody kills."""
+    """A training that is not killed."""
     run = tmp_path_factory.mktemp("whole") / "run"
     embed.train(graph, run, parts=2, cluster=TWO, **KILLED)
     return run
@@ -102,6 +102,6 @@ def test_a_table_that_one_rank_has_lost_is_not_made_again(graph, tmp_path, whole
     with pytest.raises(GraphError) as error:
         resume(graph, run, epochs=13)
     assert table.name in str(error.value)
-    # Put back, it goes on.
+    # Put back, the run resumes.
     table.write_bytes(held)
     assert resume(graph, run, epochs=13).trained.first_epoch == 12

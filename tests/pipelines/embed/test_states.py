@@ -64,15 +64,15 @@ def mine(trained, tmp_path):
 
 
 class Alone:
-    """The communicator of a training run that goes on meanwhile, of which it is the only rank."""
+    """The communicator of a training run that runs meanwhile on one rank."""
 
     rank, size = 0, 1
 
     def log(self, **metrics: Any) -> None:
-        """Tell nobody."""
+        """Write nothing."""
 
     def check(self) -> None:
-        """Go on."""
+        """Continue."""
 
 
 def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     assert str(mine) in str(error.value)
 
 
-def test_a_run_goes_on_without_the_one_it_began_with(mine, graph, tmp_path):
+def test_a_run_resumes_without_the_one_it_began_with(mine, graph, tmp_path):
     options = {**SMALL, "init": mine}
     embed.train(graph, tmp_path / "whole", epochs=2, **options)
     embed.train(graph, tmp_path / "run", epochs=1, **options)
@@ -253,7 +253,7 @@ def test_triples_of_an_undirected_graph_answer_both_ways(tmp_path):
     assert found.scores["mr"] == 1
 
 
-def test_a_graph_that_was_made_again_is_said(tmp_path):
+def test_a_graph_that_was_made_again_is_a_warning(tmp_path):
     made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
     generate("kg", tmp_path / "g", **made)
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, dim=4)

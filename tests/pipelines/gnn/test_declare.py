@@ -31,7 +31,7 @@ def test_a_file_declares_the_whole_model(tmp_path):
         ("", "layers"),
     ],
 )
-def test_what_is_no_declaration_is_refused(tmp_path, text, named):
+def test_a_file_that_is_not_a_model_is_refused(tmp_path, text, named):
     path = tmp_path / "model.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:

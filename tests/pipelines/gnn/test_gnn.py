@@ -113,7 +113,7 @@ def test_edges_of_another_kind_are_refused(tmp_path, first, other, refused):
 
 @pytest.mark.parametrize("kind", ["class", "multi"])
 def test_classes_of_another_graph_are_found_by_name(ring, tmp_path, kind):
-    """There is no b any more; nodes of the class new are never right."""
+    """The class b is gone; nodes of the class new are never right."""
 
     def labels(classes, names):
         numbers = [None if name is None else classes.index(name) for name in names]
@@ -219,7 +219,7 @@ def test_another_graph_is_standardised_as_the_first(people, tmp_path):
 
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
 def test_nodes_without_a_label_count_nowhere(ring, tmp_path, kind):
-    """What they are told to be, a label or none, moves neither a loss nor a score."""
+    """Their label, or none, moves neither a loss nor a score."""
     full = {
         "class": pa.array([i % 3 for i in range(60)], pa.int32()),
         "value": pa.array([i / 60 for i in range(60)], pa.float32()),
@@ -276,7 +276,7 @@ def test_two_ranks_learn_the_same(trained, own_blocks, tmp_path):
     report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
     assert report.ranks == 2
     assert (own_blocks.path / "partition/k2").is_dir()
-    # It goes on with one rank, and predicts with two.
+    # It resumes with one rank, and predicts with two.
     gnn.train(own_blocks, folder, epochs=40, hidden=16, resume=True)
     expected = [line["valid"]["loss"] for line in metrics(trained[0])]
     found = [line["valid"]["loss"] for line in metrics(folder)]
@@ -288,7 +288,7 @@ def test_two_ranks_learn_the_same(trained, own_blocks, tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(blocks, tmp_path, optimizer):
+def test_a_warm_start_continues_as_the_other_run_would(blocks, tmp_path, optimizer):
     options = {"hidden": 8, "dropout": 0.0}
     options["optimizer"] = optimizer
     gnn.train(blocks, tmp_path / "whole", epochs=9, **options)

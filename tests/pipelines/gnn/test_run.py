@@ -1,4 +1,4 @@
-"""The folder of a run: what is kept, what goes on, and what is refused."""
+"""The folder of a run: what is kept, what resumes, and what is refused."""
 
 from __future__ import annotations
 

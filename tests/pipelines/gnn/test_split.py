@@ -170,7 +170,7 @@ def test_it_takes_the_place_of_the_graphs(ring, tmp_path):
     assert sum(body["split"]["nodes"].values()) == 81
     for name, count in body["split"]["nodes"].items():
         assert gnn.evaluate(tmp_path / "run", split=name).scores["nodes"] == count
-    # Nor can a run on the graph's own go on with another.
+    # Nor can a run on the graph's own split resume with another.
     gnn.train(graph, tmp_path / "own", **options)
     assert kept(tmp_path / "own") == {2 * node: node // 30 for node in range(90)}
     with pytest.raises(UsageError):

@@ -64,7 +64,7 @@ def test_ranks_write_what_tasks_write(graph, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_an_interrupted_run_goes_on_with_what_is_whole(example, graph, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_with_its_whole_pieces(example, graph, tmp_path, monkeypatch):
     save, saved = Pieces.save, []
 
     def breaks(pieces, piece, *more):

@@ -20,7 +20,7 @@ from penstock.pipelines.job.ranks import run_ranks
         (None, GangError),
     ],
 )
-def test_what_the_system_refused_a_rank_is_said_as_of_a_task(monkeypatch, cause, kind):
+def test_errors_of_ranks_have_the_types_of_errors_of_tasks(monkeypatch, cause, kind):
     def run(*_, **__):
         raise GangError("rank 1 failed") from cause
 

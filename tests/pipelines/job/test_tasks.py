@@ -49,7 +49,7 @@ def stop_once(marker):
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGSTOP)
-    return "went on"
+    return "resumed"
 
 
 def die(marker, times):

@@ -18,7 +18,7 @@ SMALL = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
     ("text", "options"),
     [("a\n", {}), ("a\nb\nc\n" * 9, {"deterministic": True}), ("a b c d\n" * 50, {"sample": 1e-9})],
 )
-def test_what_trains_nothing_is_no_success(tmp_path, text, options):
+def test_a_training_without_pairs_fails(tmp_path, text, options):
     (tmp_path / "t.txt").write_text(text)
     with pytest.raises(InputError):
         word2vec(tmp_path / "t.txt", tmp_path / "v", **{**SMALL, **options})
@@ -41,7 +41,7 @@ def test_lists_of_lists(tmp_path):
         word2vec(tmp_path / "l.parquet", tmp_path / "v", **SMALL)
 
 
-def test_vectors_are_no_sentences(tmp_path):
+def test_vectors_are_not_sentences(tmp_path):
     folder = tmp_path / "vectors"
     folder.mkdir()
     write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
@@ -77,7 +77,7 @@ def test_inputs_in_another_order_are_another_run(tmp_path):
     for other in (paths[::-1], [*paths, paths[1]]):
         with pytest.raises(OutputExists):
             word2vec(other, tmp_path / "v", **SMALL, resume=True)
-    with pytest.raises(OutputExists):  # only what was interrupted goes on at another rate
+    with pytest.raises(OutputExists):  # only an interrupted run resumes at another rate
         word2vec(paths, tmp_path / "v", **SMALL, lr=0.01, resume=True)
 
 
@@ -95,7 +95,7 @@ def test_context_of_a_warm_start_is_checked(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.txt.gz", "t.txt.ZST"])
-def test_a_mark_of_the_byte_order_is_no_word(tmp_path, name):
+def test_a_byte_order_mark_is_not_a_word(tmp_path, name):
     path = tmp_path / name
 
     def write(data):

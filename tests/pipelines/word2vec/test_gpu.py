@@ -84,7 +84,7 @@ def test_a_resumed_training_ends_as_it_would(tmp_path):
     np.testing.assert_allclose(two.values, one.values, atol=1e-5)
 
 
-def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_checkpoint(tmp_path):
+def test_a_killed_training_resumes_and_one_that_diverges_keeps_its_checkpoint(tmp_path):
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 30
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]

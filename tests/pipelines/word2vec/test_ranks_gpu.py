@@ -98,7 +98,7 @@ def test_two_ranks_learn_as_much_as_one(tmp_path):
 
 @pytest.mark.multigpu
 def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path):
-    """The world is started again, and goes on from the last checkpoint."""
+    """The world is started again, and resumes from the last checkpoint."""
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 10
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]

@@ -25,7 +25,7 @@ SMALL = {"dim": 16, "epochs": 2}
 
 @pytest.fixture(scope="module")
 def blocks(tmp_path_factory):
-    """A graph whose ten groups are easily told apart."""
+    """A graph whose ten groups are easily separated."""
     path = tmp_path_factory.mktemp("blocks") / "g"
     generate("sbm", path, nodes=400, degree_inside=12, degree_outside=1, quiet=True)
     return Graph.open(path)
@@ -68,7 +68,7 @@ def test_few_starts_are_counted_in_all_their_walks(blocks, tmp_path):
     assert report.unseen == int((counts == 0).sum()) < 200
 
 
-def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks, tmp_path):
+def test_walks_draw_negatives_from_pools_by_default(blocks, tmp_path):
     more = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
 
     def vectors(name, **options):

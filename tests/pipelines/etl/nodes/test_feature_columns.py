@@ -288,7 +288,7 @@ def test_files_agree_on_what_a_column_is(edges):
         )
 
 
-def test_categories_of_rows_that_are_left_out_are_none(edges):
+def test_categories_of_rows_that_are_left_out_are_not_columns(edges):
     columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
     nodes = table(edges.parent / "n.parquet", columns)
     etl(

@@ -96,7 +96,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_no_list_of_classes_is_no_label_and_an_empty_one_is(of, name):
+def test_a_null_is_not_a_label_and_an_empty_list_is(of, name):
     nodes = pa.table({"id": IDS, "tags": LISTS[name]})
     graph, _ = of(nodes, label="tags", split_nodes=(0.5, 0.25, 0.25))
     labels = by_id(graph, graph.labels())

@@ -178,7 +178,7 @@ def test_columns_that_are_not_there(tmp_path, files, options, named):
     refused(path, *named, error=(InputError, UsageError), **options)
 
 
-def test_matrices_that_are_none(tmp_path):
+def test_files_that_are_not_matrices(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, a=np.ones(3))
     refused(path)
@@ -213,7 +213,7 @@ BASE, NOON = 17 * 10**17, "2026-11-20T12:00:00"
         ([-(2**63), 0, 2**63 - 1], str(-(2**70)), "1e30", [0, 1, 2]),
         ([-(2**63), 0, 2**63 - 1], str(2**63), None, []),
         ([0.1, 0.2, 0.3], "0.2", 0.3, [1]),
-        # What is no bound of such times.
+        # Bounds of another type than the times.
         ([1, 2, 3], "2026-11-20", None, None),
         ([1, 2, 3], None, "nan", None),
         ([NOON] * 3, None, "5", None),
