@@ -14,8 +14,6 @@ import pytest
 
 def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -31,9 +29,11 @@ def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
     out = tmp_path / "results.json"
     words = [sys.executable, "-P", str(root / "benchmarks/all.py"), "--quick"]
     run = subprocess.run(
-        [*words, "--only", "order,NCCL", "--out", str(out)], capture_output=True, text=True,
+        [*words, "--only", "order,NCCL", "--out", str(out)],
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert "| order | passed |" in run.stdout
     assert "256 partitions, three held: 16320 loads, no order has fewer" in run.stdout
     assert "| NCCL | skipped |" in run.stdout
@@ -44,7 +44,7 @@ def test_all_runs_what_it_can_and_keeps_it(root, tmp_path):
 
 
 @pytest.fixture
-def bandwidth(root: Path) -> ModuleType:
+def bandwidth(root):
     return load(root / "benchmarks/storage_bandwidth.py")
 
 

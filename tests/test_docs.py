@@ -58,7 +58,7 @@ def commands_of(block: str) -> Iterator[list[str]]:
     for line in lines:
         lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;>")
         lexer.whitespace_split = True
-        part: list[str] = []
+        part = []
         for word in [*lexer, ";"]:
             if word and not set(word) <= set("&|;>"):
                 part.append(word)
@@ -78,7 +78,7 @@ def ours(words: list[str]) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_can_be_typed_and_flows_can_be_read(page: str, tmp_path: Path) -> None:
+def test_commands_can_be_typed_and_flows_can_be_read(page, tmp_path):
     for block in blocks(page, "console", "bash", "sh"):
         for words in commands_of(block["text"]):
             if "..." not in words:
@@ -90,7 +90,7 @@ def test_commands_can_be_typed_and_flows_can_be_read(page: str, tmp_path: Path) 
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A place where the documents' commands may run: nothing of it reaches this user's state."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
@@ -128,10 +128,8 @@ def pages_that_run() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("page", "marks"), [*pages_that_run()])
 @pytest.mark.timeout(600)
-def test_commands_run(
-    page: str, marks: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    session: dict[str, object] = {}  # the Python of a page is one session
+def test_commands_run(page, marks, folder, capsys):
+    session = {}  # the Python of a page is one session
     for block in blocks(page, "console", "bash", "sh", "python"):
         if block["mark"] not in marks:
             continue
@@ -161,7 +159,7 @@ def python(folder: Path, *words: str) -> list[str]:
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["mean.py", "descent.py"])
-def test_examples_of_gangs_print_what_the_page_shows(program: str, folder: Path) -> None:
+def test_examples_of_gangs_print_what_the_page_shows(program, folder):
     texts = [block["text"] for block in blocks("docs/gangs.md", "console")]
     (shown,) = [text for text in texts if text.split()[2] == program]
     assert python(folder, program)[-1] == shown.splitlines()[-1]
@@ -169,7 +167,7 @@ def test_examples_of_gangs_print_what_the_page_shows(program: str, folder: Path)
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_the_script_inside_an_mpi_job(folder: Path, mpirun: Any) -> None:
+def test_the_script_inside_an_mpi_job(folder, mpirun):
     done = mpirun(folder / "job.py", 4)
     assert done.returncode == 0, done.stdout
     assert "[(0, 2), (1, 2)]" in done.stdout
@@ -177,12 +175,12 @@ def test_the_script_inside_an_mpi_job(folder: Path, mpirun: Any) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_a_cluster_that_stays_does_as_the_page_says(folder: Path) -> None:
+def test_a_cluster_that_stays_does_as_the_page_says(folder):
     texts = [b["text"] for b in blocks("docs/cluster.md", "console", "python")]
     start, *_, stop = commands_of(next(text for text in texts if "cluster start" in text))
-    told = python(folder, "-m", "penstock", *start)
+    started = python(folder, "-m", "penstock", *start)
     try:
-        assert told[0].startswith("cluster default: 4 workers (mpi), ready in ")
+        assert started[0].startswith("cluster default: 4 workers (mpi), ready in ")
         notebook = next(text for text in texts if text.startswith("import penstock\n"))
         assert python(folder, "-c", notebook) == [str([f"rank {rank} of 4" for rank in range(4)])]
     finally:
@@ -193,14 +191,12 @@ def test_a_cluster_that_stays_does_as_the_page_says(folder: Path) -> None:
 # -- the format and the site -------------------------------------------------------------------
 
 
-def test_the_format_can_be_read_without_penstock(
-    make_graph: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_format_can_be_read_without_penstock(make_graph, monkeypatch):
     code = blocks("docs/format.md", "python")[0]["text"]
     assert "penstock" not in code
     graph = make_graph(weights=True, shard_edges=64, name="g")
     monkeypatch.chdir(graph.path.parent)
-    found: dict[str, Any] = {}
+    found = {}
     exec(code, found)
     csr, adjacency = graph.csr(), found["adjacency"]
     np.testing.assert_array_equal(adjacency.indptr, csr.indptr)
@@ -209,7 +205,7 @@ def test_the_format_can_be_read_without_penstock(
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning(tmp_path):
     if find_spec("mkdocs") is None:
         pytest.skip("needs mkdocs: pip install '.[docs]'")
     words = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]

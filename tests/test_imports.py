@@ -72,7 +72,7 @@ def test_only_tests_import_naive_kernels(root):
 
 
 def test_every_kernel_has_its_naive_twin(root):
-    def names(file: Path) -> set[str]:
+    def names(file):
         body = ast.parse(file.read_text()).body
         return {
             node.name
@@ -160,7 +160,7 @@ def test_help_loads_nothing_heavy(tmp_path):
     ids=["import", "help"],
 )
 def test_start_is_fast(arguments, limit, tmp_path):
-    def seconds(*command: str) -> float:
+    def seconds(*command):
         """Return what it computes; on a busy machine it also waits for others."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         python(*command, cwd=tmp_path)

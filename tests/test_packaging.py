@@ -56,7 +56,7 @@ def test_every_extra_is_tried(pyproject):
     assert sorted(pyproject["project"]["optional-dependencies"]) == sorted(tried)
 
 
-def test_the_version_is_said_once(pyproject, root):
+def test_the_version_stands_in_one_place(pyproject, root):
     import penstock
 
     assert pyproject["project"]["version"] == penstock.__version__

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 import small_disks
 from every_job import make_inputs, results, words_of
 from midway import Commands
 
-Whole = Callable[[str], tuple[dict[str, bytes], int]]
-
 
 @pytest.fixture(scope="session")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given(tmp_path_factory):
     """A graph, its edges as a table, walks, vectors, models. A test copies what it changes."""
     folder = tmp_path_factory.mktemp("given")
     make_inputs(folder)
@@ -33,11 +30,11 @@ others = pytest.fixture(scope="session", name="others")(_commands)
 
 
 @pytest.fixture(scope="session")
-def whole(given: Path, commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(given, commands, tmp_path_factory):
     """Return what gives the results of an undisturbed job, and how often it writes."""
 
     @cache
-    def of(job: str) -> tuple[dict[str, bytes], int]:
+    def of(job):
         home = tmp_path_factory.mktemp("whole")
         code, said = commands.run(words_of(job, given, home / "out"), home)
         assert code == 0, said
@@ -48,7 +45,7 @@ def whole(given: Path, commands: Commands, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def mount(tmp_path):
     """Return what mounts a small disk, or mounts it again, with an option."""
     disk = tmp_path / "disk"
     yield lambda option: small_disks.mount(disk, option)

@@ -34,7 +34,7 @@ CUT = [
 ]
 
 
-def test_every_job_that_writes_is_a_row() -> None:
+def test_every_job_that_writes_is_a_row():
     """Every kind of generate writes as sbm does."""
     writing = {name for name in job_names() if job_of(name).writes}
     writing = {name for name in writing if not name.startswith("generate")} | {"generate sbm"}
@@ -55,9 +55,7 @@ def refused(commands: Commands, words: list[str], home: Path, *named: str) -> No
 
 
 @pytest.mark.parametrize(("job", "name"), CUT)
-def test_a_file_that_is_cut_off(
-    job: str, name: str, given: Path, tmp_path: Path, commands: Commands
-) -> None:
+def test_a_file_that_is_cut_off(job, name, given, tmp_path, commands):
     copy = tmp_path / "given"
     shutil.copytree(given, copy)
     cut = copy / name
@@ -69,9 +67,7 @@ def test_a_file_that_is_cut_off(
 
 
 @pytest.mark.parametrize("job", cells(READS, quick=READS))
-def test_an_input_that_does_not_exist(
-    job: str, given: Path, tmp_path: Path, commands: Commands
-) -> None:
+def test_an_input_that_does_not_exist(job, given, tmp_path, commands):
     home = tmp_path / "home"
     home.mkdir()
     words = words_of(job, given, home / "out" if job != "partition" else tmp_path / "graph")
@@ -82,7 +78,7 @@ def test_an_input_that_does_not_exist(
 
 
 @pytest.fixture(scope="session")
-def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bad(tmp_path_factory):
     """Inputs that are wrong in one row or value."""
     folder = tmp_path_factory.mktemp("bad")
     files = {
@@ -156,9 +152,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("row", BAD, ids=lambda row: row[0])
-def test_a_wrong_row_or_value(
-    row: tuple[str, ...], given: Path, bad: Path, tmp_path: Path, commands: Commands
-) -> None:
+def test_a_wrong_row_or_value(row, given, bad, tmp_path, commands):
     line, *named = row
     words = line.format(given=given, bad=bad, out=tmp_path / "out").split()
     more = [] if "partition" in words or "export" in words else ["--cluster", "threads"]

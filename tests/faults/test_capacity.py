@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from every_job import JOBS, again, cells, published, results, words_of
-from midway import Commands
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
-Mount = Callable[[str], Path]
 
 
 def fill(disk: Path, leave: int) -> Path:
@@ -25,9 +21,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 @root
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_a_disk_that_fills_up_midway(
-    job: str, given: Path, mount: Mount, commands: Commands, whole: Any
-) -> None:
+def test_a_disk_that_fills_up_midway(job, given, mount, commands, whole):
     expected, count = whole(job)
     disk = mount("size=96m")
     home = disk / "home"
@@ -48,8 +42,8 @@ def test_a_disk_that_fills_up_midway(
 @root
 @pytest.mark.parametrize("job", cells(JOBS, quick=("etl", "walk", "embed")))
 def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
-    job: str, given: Path, mount: Mount, commands: Commands
-) -> None:
+    job, given, mount, commands
+):
     """A plan reports what the run would, and nothing is left."""
     disk = mount("size=8m")
     words = words_of(job, given, disk / "out")
@@ -70,9 +64,7 @@ def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_too_little_memory(
-    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_too_little_memory(job, given, commands, whole, tmp_path):
     """A limit of 50 MB, which Python alone exceeds. What takes hardly any memory may run."""
     expected, _ = whole(job)
     words = words_of(job, given, tmp_path / "out")

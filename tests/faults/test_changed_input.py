@@ -10,13 +10,11 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 from every_job import READS, RESUMES, cells, published, results, words_of
-from midway import Commands
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.tables.sources import stamp_of
@@ -33,7 +31,7 @@ OTHER = {
 
 
 @pytest.fixture(scope="session")
-def two(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two(given, tmp_path_factory):
     """The inputs, and another one of each kind next to it."""
     folder = tmp_path_factory.mktemp("two") / "given"
     shutil.copytree(given, folder)
@@ -54,9 +52,7 @@ def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
 
 
 @pytest.mark.parametrize("job", cells(READS))
-def test_an_input_that_changes_while_a_job_reads_it(
-    job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_an_input_that_changes_while_a_job_reads_it(job, two, commands, whole, tmp_path):
     """It ends with the name of the input, or has read all of it before: never a mixture."""
     expected, count = whole(job)
     words, path = prepared(job, two, tmp_path)
@@ -76,9 +72,7 @@ ANEW = {"partition", "nodes", "predict"}  # which keep nothing of an interrupted
 @pytest.mark.parametrize(
     "job", cells(sorted((RESUMES & {*READS}) - ANEW), quick=("etl", "walk", "gnn"))
 )
-def test_an_input_that_changes_before_a_job_is_resumed(
-    job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_an_input_that_changes_before_a_job_is_resumed(job, two, commands, whole, tmp_path):
     _, count = whole(job)
     words, path = prepared(job, two, tmp_path)
     assert commands.run(words, tmp_path, count // 2, "kill")[0] == -9
@@ -103,9 +97,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("line", "name"), NAMED, ids=[name for _, name in NAMED])
-def test_a_file_that_an_option_names(
-    line: str, name: str, given: Path, commands: Commands, tmp_path: Path
-) -> None:
+def test_a_file_that_an_option_names(line, name, given, commands, tmp_path):
     out = tmp_path / "home/out"
     out.parent.mkdir()
     for kind, text in {
@@ -129,7 +121,7 @@ def test_a_file_that_an_option_names(
     assert path.name in said
 
 
-def test_a_url() -> None:
+def test_a_url():
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/stamps/e.csv", b"1,2\n")
     before = stamp_of("memory://stamps/e.csv")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ READS_GRAPH = ["info", "partition", "walk", "embed", "gnn", "predict"]
 
 
 @pytest.fixture
-def copy(given: Path, tmp_path: Path) -> Path:
+def copy(given, tmp_path):
     """The inputs, which a test may damage; the graph with weights and a partition."""
     shutil.copytree(given, tmp_path / "given")
     partition_graph(tmp_path / "given/graph", k=2, quiet=True)
@@ -66,9 +64,7 @@ def refused(commands: Commands, words: list[str], home: Path, file: Path) -> Non
 
 @pytest.mark.parametrize("text", ["[]", "half"])
 @pytest.mark.parametrize("job", cells(MANIFESTS))
-def test_a_manifest_that_does_not_parse(
-    job: str, text: str, copy: Path, commands: Commands, tmp_path: Path
-) -> None:
+def test_a_manifest_that_does_not_parse(job, text, copy, commands, tmp_path):
     words = words_of(job, copy, tmp_path / "out")
     home = tmp_path / "out" if job == "partition" else copy
     path = home / MANIFESTS[job]
@@ -77,7 +73,7 @@ def test_a_manifest_that_does_not_parse(
 
 
 @pytest.mark.parametrize("job", READS_GRAPH)
-def test_an_index_out_of_range(job: str, copy: Path, commands: Commands, tmp_path: Path) -> None:
+def test_an_index_out_of_range(job, copy, commands, tmp_path):
     out = tmp_path / "out"
     words = ["info", str(copy / "graph")] if job == "info" else words_of(job, copy, out)
     file = (out if job == "partition" else copy / "graph") / "shards/00000/indices.npy"
@@ -89,7 +85,7 @@ def test_an_index_out_of_range(job: str, copy: Path, commands: Commands, tmp_pat
     ("name", "at", "value"),
     [("indices", 7, 10**6), ("indices", 0, -5), ("indptr", 5, 10**9), ("indptr", -1, 3)],
 )
-def test_a_shard(copy: Path, name: str, at: int, value: int) -> None:
+def test_a_shard(copy, name, at, value):
     file = copy / f"graph/shards/00000/{name}.npy"
     change(file, at, value)
     with pytest.raises(CorruptFile) as caught:
@@ -114,7 +110,7 @@ PART = "parts/00000/"
         ("local.npy", 0, 10**6),
     ],
 )
-def test_a_partition(copy: Path, name: str, at: int, value: int) -> None:
+def test_a_partition(copy, name, at, value):
     path = copy / "graph/partition/k2"
     change(path / name, at, value)
     with pytest.raises(CorruptFile) as caught:
@@ -142,7 +138,7 @@ def test_a_partition(copy: Path, name: str, at: int, value: int) -> None:
         lambda body: body["files"].update({"/etc/x": next(iter(body["files"].values()))}),
     ],
 )
-def test_a_manifest_that_cannot_be_meant(copy: Path, change: Callable[[Any], None]) -> None:
+def test_a_manifest_that_cannot_be_meant(copy, change):
     """Its values do not fit together, or its paths leave the artifact."""
     path = copy / "graph/graph.json"
     body = json.loads(path.read_text())
@@ -154,9 +150,7 @@ def test_a_manifest_that_cannot_be_meant(copy: Path, change: Callable[[Any], Non
 
 
 @pytest.mark.parametrize("job", ["walk", "partition", "gnn", "predict", "embed"])
-def test_verify_finds_a_flipped_bit(
-    job: str, copy: Path, commands: Commands, tmp_path: Path
-) -> None:
+def test_verify_finds_a_flipped_bit(job, copy, commands, tmp_path):
     """Before anything is computed with it; so does validate, and nothing else."""
     words = words_of(job, copy, tmp_path / "out")
     graph = tmp_path / "out" if job == "partition" else copy / "graph"
@@ -171,9 +165,7 @@ def test_verify_finds_a_flipped_bit(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_verify_finds_a_flipped_bit_of_a_partition(
-    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_finds_a_flipped_bit_of_a_partition(copy, tmp_path, capsys):
     file = copy / "graph/partition/k2/parts/00001/features.npy"
     flip(file)
     words = ["gnn", "train", str(copy / "graph"), str(tmp_path / "out"), "--epochs", "1"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +34,7 @@ def make(home: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def whole(tmp_path_factory):
     """What an undisturbed run publishes."""
     flow = make(tmp_path_factory.mktemp("whole") / "home")
     assert run(["run", str(flow), "-q"]) == 0
@@ -54,12 +52,10 @@ def states(home: Path) -> list[str]:
 
 
 @pytest.fixture
-def recovers(whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> Any:
+def recovers(whole, capsys):
     """Return a function that runs a flow that fails, removes the cause, and runs it again."""
 
-    def fails_and_recovers(
-        flow: Path, said: str, mend: Callable[[], Any], place: Path | None = None
-    ) -> None:
+    def fails_and_recovers(flow, said, mend, place=None):
         place = place or flow.parent / "published"
         words = ["run", str(flow), "-q", "--set", f"where={place}"]
         assert run(words) == 1
@@ -74,7 +70,7 @@ def recovers(whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> Any
 
 
 @pytest.mark.slow
-def test_a_shard_that_was_cut_off(tmp_path: Path, recovers: Any) -> None:
+def test_a_shard_that_was_cut_off(tmp_path, recovers):
     flow = make(tmp_path / "home")
     shard = flow.parent / "edges/1.parquet"
     kept = shard.read_bytes()
@@ -84,7 +80,7 @@ def test_a_shard_that_was_cut_off(tmp_path: Path, recovers: Any) -> None:
 
 @root
 @pytest.mark.slow
-def test_a_disk_that_is_full(mount: Callable[[str], Path], recovers: Any) -> None:
+def test_a_disk_that_is_full(mount, recovers):
     flow = make(mount("size=8m") / "home")
     found = os.statvfs(flow.parent)
     filler = flow.parent / "filler"
@@ -94,9 +90,7 @@ def test_a_disk_that_is_full(mount: Callable[[str], Path], recovers: Any) -> Non
 
 @root
 @pytest.mark.slow
-def test_a_place_to_publish_that_is_read_only(
-    tmp_path: Path, mount: Callable[[str], Path], recovers: Any
-) -> None:
+def test_a_place_to_publish_that_is_read_only(tmp_path, mount, recovers):
     flow, place = make(tmp_path / "home"), mount("size=8m") / "published"
     mount("remount,ro")
     recovers(flow, "Read-only file system", lambda: mount("remount,rw"), place)

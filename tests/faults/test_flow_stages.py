@@ -76,7 +76,7 @@ def states(report: Any) -> dict[str, str]:
         pytest.param("takes too much memory", "memory", marks=pytest.mark.slow),
     ],
 )
-def test_a_stage_that_ends_its_process_fails_alone(tmp_path: Path, does: str, says: str) -> None:
+def test_a_stage_that_ends_its_process_fails_alone(tmp_path, does, says):
     report = run_flow(flow(tmp_path, BESIDE % does))
     assert states(report) == {"a": "failed", "beside": "done", "after": "done"}
     assert says.lower() in json.dumps(report.stages["a"]["error"]).lower()
@@ -85,7 +85,7 @@ def test_a_stage_that_ends_its_process_fails_alone(tmp_path: Path, does: str, sa
 
 
 @pytest.mark.slow
-def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_path: Path) -> None:
+def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_path):
     report = run_flow(flow(tmp_path, BESIDE % "holds the interpreter"))
     assert set(states(report).values()) == {"done"}
     text = BESIDE.replace('"}', '", seconds: 1000, timeout: 3}', 1) % "holds the interpreter"
@@ -100,8 +100,11 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
 def start(home: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", *more],
-        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for_walks(home: Path, process: subprocess.Popen[str]) -> None:
@@ -117,7 +120,7 @@ def walks(home: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undisturbed(tmp_path_factory):
     home = tmp_path_factory.mktemp("undisturbed")
     assert run_flow(flow(home, WALKS % ("threads", ""))).state == "passed"
     return walks(home)
@@ -134,8 +137,8 @@ def driver_of(process: subprocess.Popen[str], home: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any], retries: int
-) -> None:
+    tmp_path, undisturbed, retries
+):
     text = WALKS % ("threads", f", retries: {retries}")
     path = flow(tmp_path / "home", text)
     process = start(path.parent, "run", str(path), "--json", "-q")
@@ -146,7 +149,9 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
     if not retries:
         assert process.returncode == 1
         assert {name: one["state"] for name, one in report["stages"].items()} == {
-            "graph": "done", "walks": "failed"}  # fmt: skip
+            "graph": "done",
+            "walks": "failed",
+        }
         report = run_flow(path).to_dict()
     assert report["state"] == "passed", error
     assert report["stages"]["walks"]["report"]["resumed_files"] > 0
@@ -154,7 +159,7 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def daemon(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     assert run(START) == 0
     yield "night"
@@ -163,8 +168,8 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any], daemon: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, undisturbed, daemon, capsys
+):
     """Its daemon holds the scheduler: both are killed."""
     capsys.readouterr()
     assert run(["cluster", "status", "--json"]) == 0
@@ -183,7 +188,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
 
 @contextmanager
 def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A scheduler and a worker that somebody runs with Dask's own commands."""
+    """A scheduler and a worker that a user runs with Dask's own commands."""
     home.mkdir(exist_ok=True)
     file = home / "scheduler.json"
     file.unlink(missing_ok=True)
@@ -192,10 +197,14 @@ def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
         ["worker", "--nworkers", "1", "--death-timeout", "60", "--no-dashboard"],
     ]
     processes = [
-        subprocess.Popen([sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
-                         cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
+            cwd=home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for one in words
-    ]  # fmt: skip
+    ]
     try:
         deadline = time.monotonic() + 60
         while not file.exists():
@@ -210,9 +219,7 @@ def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(
-    tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
+def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(tmp_path, undisturbed):
     home = tmp_path / "home"
     with dask_cluster(home) as scheduler:
         path = flow(home, WALKS % (home / "scheduler.json", ""))
@@ -231,7 +238,7 @@ def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(
 
 
 @pytest.mark.slow
-def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path: Path, daemon: str) -> None:
+def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path, daemon):
     home = tmp_path / "home"
     names = ("one", "other")
     paths = [flow(home, WALKS % (daemon, ""), name) for name in names]
@@ -254,9 +261,7 @@ def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path: Path, daem
         "python: 'mine:make', does: x, other: y",
     ],
 )
-def test_a_function_that_cannot_be_called_is_refused_before_anything_runs(
-    tmp_path: Path, stage: str
-) -> None:
+def test_a_function_that_cannot_be_called_is_refused_before_anything_runs(tmp_path, stage):
     text = "stages: {first: {python: 'mine:make'}, a: {STAGE, after: first}}"
     path = flow(tmp_path, text.replace("STAGE", stage))
     assert run(["run", str(path), "--plan"]) == 2

@@ -5,16 +5,11 @@ not disturbed. Midway is half the files that a job makes, moves and removes: the
 time. Signals at other moments, and to commands with processes of their own: test_signals.py.
 """
 
-from __future__ import annotations
-
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from every_job import JOBS, QUICK, RESUMES, VISIBLE, again, cells, published, results, words_of
-from midway import Commands
 
 CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c twice": 1}
 
@@ -29,9 +24,7 @@ CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c 
         *cells(QUICK, "ctrl-c twice", "hup", quick=()),
     ],
 )
-def test_a_command_that_is_ended_midway(
-    job: str, how: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_a_command_that_is_ended_midway(job, how, given, commands, whole, tmp_path):
     expected, count = whole(job)
     out = tmp_path / "out"
     words = words_of(job, given, out)
@@ -51,9 +44,7 @@ def test_a_command_that_is_ended_midway(
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_an_overwrite_that_is_killed_midway(
-    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_an_overwrite_that_is_killed_midway(job, given, commands, whole, tmp_path):
     """Readers find the old output."""
     expected, count = whole(job)
     out = tmp_path / "out"
@@ -72,9 +63,7 @@ def test_an_overwrite_that_is_killed_midway(
 @pytest.mark.parametrize(
     "job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl", "similar"))
 )
-def test_resuming_what_is_finished_is_success(
-    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_resuming_what_is_finished_is_success(job, given, commands, whole, tmp_path):
     expected, _ = whole(job)
     words = words_of(job, given, tmp_path / "out")
     assert commands.run(words, tmp_path)[0] == 0
@@ -99,9 +88,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("job", cells(OTHER, quick=("etl", "walk", "similar", "gnn")))
-def test_other_options_do_not_resume_a_run(
-    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_other_options_do_not_resume_a_run(job, given, commands, whole, tmp_path):
     """The second command is refused, and nothing of the first is lost."""
     expected, count = whole(job)
     words = words_of(job, given, tmp_path / "out")

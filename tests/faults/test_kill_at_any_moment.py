@@ -91,18 +91,21 @@ print(moment)
 
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("before", [False, True])
-def test_an_output(tmp_path: Path, exchanges: bool, before: bool) -> None:
+def test_an_output(tmp_path, exchanges, before):
     (tmp_path / "place").mkdir()
     words = [tmp_path / "place", Path(__file__).parent, exchanges, before]
     done = subprocess.run(
         [sys.executable, "-P", "-c", KILLED, *map(str, words)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
 
 
-def test_what_is_whole_is_not_made_again(tmp_path: Path) -> None:
+def test_what_is_whole_is_not_made_again(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt), output(out).open() as made:
         (made.result / "a").write_text("new")
@@ -115,7 +118,7 @@ def test_what_is_whole_is_not_made_again(tmp_path: Path) -> None:
     assert make(out, resume=True) == 1
 
 
-def test_only_what_the_manifest_names_is_published(tmp_path: Path) -> None:
+def test_only_what_the_manifest_names_is_published(tmp_path):
     with Output(tmp_path / "out", kind="graph").open() as out:
         (out.result / "deep").mkdir()
         for name in ("a", "deep/b", "deep/.b.0123abcd.tmp", "deep/c", ".part-1.tmp"):

@@ -1,14 +1,10 @@
 """A training whose loss becomes NaN or infinite stops, and keeps its last good checkpoint."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from every_job import VISIBLE, results, words_of
-from midway import Commands
 
 from penstock.workers.training import checkpoint
 
@@ -21,9 +17,7 @@ DIVERGES = {
 
 
 @pytest.mark.parametrize("job", sorted(DIVERGES))
-def test_a_loss_that_is_no_number(
-    job: str, given: Path, commands: Commands, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_not_a_number(job, given, commands, tmp_path):
     words = [*words_of(job, given, tmp_path / "out"), *DIVERGES[job].split()]
     code, said = commands.run(words, tmp_path)
     assert code == 1, said
@@ -38,9 +32,7 @@ def test_a_loss_that_is_no_number(
 
 
 @pytest.mark.parametrize("job", sorted(VISIBLE))
-def test_a_good_run_is_not_replaced_by_one_without_a_checkpoint(
-    job: str, given: Path, commands: Commands, tmp_path: Path
-) -> None:
+def test_a_good_run_is_not_replaced_by_one_without_a_checkpoint(job, given, commands, tmp_path):
     words = words_of(job, given, tmp_path / "out")
     assert commands.run(words, tmp_path)[0] == 0
     before = results(tmp_path / "out")

@@ -1,11 +1,6 @@
 """Options that would be ignored, or contradict each other: exit code 2, and nothing is written."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from midway import Commands
 
 ROWS = """
 etl {given}/edges.parquet {out} --label x                                   | --label
@@ -87,7 +82,7 @@ word2vec train {given}/walks {given}/walks --overwrite                      | {g
 
 
 @pytest.mark.parametrize("row", ROWS.strip().splitlines(), ids=lambda row: " ".join(row.split()))
-def test_a_wrong_combination(row: str, given: Path, commands: Commands, tmp_path: Path) -> None:
+def test_a_wrong_combination(row, given, commands, tmp_path):
     line, named = (
         part.strip() for part in row.format(given=given, out=tmp_path / "out").split("|")
     )

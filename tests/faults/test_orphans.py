@@ -31,7 +31,7 @@ ENDED_WITHIN = 20.0  # also with ten times more processes than cores
 
 
 @pytest.fixture
-def edges(tmp_path: Path) -> Path:
+def edges(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("".join(f"{i} {i * 7 % 100}\n" for i in range(100)))
     return path
@@ -95,9 +95,7 @@ def command_with_ranks(
         for place, (phase, number) in enumerate(product(PHASES, (signal.SIGKILL, signal.SIGTERM)))
     ],
 )
-def test_ranks_end_with_their_client(
-    edges: Path, temporary: Path, phase: str, number: signal.Signals
-) -> None:
+def test_ranks_end_with_their_client(edges, temporary, phase, number):
     process, family = command_with_ranks(edges, temporary, phase)
     process.send_signal(number)
     _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
@@ -120,9 +118,7 @@ def files_of(family: list[psutil.Process]) -> set[Path]:
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["client", "mpiexec", "rank", "supervisor"])
-def test_a_death_in_mpi_init_leaves_no_shared_memory(
-    edges: Path, temporary: Path, who: str
-) -> None:
+def test_a_death_in_mpi_init_leaves_no_shared_memory(edges, temporary, who):
     if loaded_library().name != "mpich":
         pytest.skip("needs MPICH")
     process, family = command_with_ranks(edges, temporary, "mpi")
@@ -155,7 +151,7 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["supervisor", "mpiexec"])
-def test_ranks_end_with_what_is_between(edges: Path, temporary: Path, victim: str) -> None:
+def test_ranks_end_with_what_is_between(edges, temporary, victim):
     process, family = command_with_ranks(edges, temporary, "register")
     found = psutil.Process(process.pid).children()
     supervisor = next(one for one in found if "penstock.cluster.mpi.supervisor" in one.cmdline())

@@ -52,7 +52,7 @@ def killed_before(step: int, work: Callable[[], None]) -> bool:
 
             for name in ("rename", "replace", "mkdir"):
                 setattr(Path, name, killing(getattr(Path, name)))
-            shutil.rmtree = killing(shutil.rmtree)  # type: ignore[assignment]
+            shutil.rmtree = killing(shutil.rmtree)
             work()
         finally:
             os._exit(0)
@@ -61,9 +61,7 @@ def killed_before(step: int, work: Callable[[], None]) -> bool:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads and fork
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_kill_at_any_step_leaves_the_old_run_or_the_new_one(
-    tmp_path: Path, *, fails: bool
-) -> None:
+def test_a_kill_at_any_step_leaves_the_old_run_or_the_new_one(tmp_path, *, fails):
     train(tmp_path / "0", "old")
     for step in range(1, 20):
         out = shutil.copytree(tmp_path / "0", tmp_path / str(step) / "run")
@@ -85,13 +83,13 @@ def test_a_kill_at_any_step_leaves_the_old_run_or_the_new_one(
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_copy_of_an_output_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_copy_of_an_output_is_whole_or_not_there(tmp_path):
     for name in ("a", "b"):
         (tmp_path / "out" / name).mkdir(parents=True)
         (tmp_path / "out" / name / "file").write_text(name)
     copy = tmp_path / "previous/v"
 
-    def whole() -> bool:
+    def whole():
         return [(copy / name / "file").read_text() for name in ("a", "b")] == ["a", "b"]
 
     for step in range(1, 20):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
+def kept(tmp_path, monkeypatch):
     """A cluster of one worker that stays."""
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     assert run(["cluster", "start", "--cluster", "local", "-n", "1", "-q"]) == 0
     entry = find("default")
-    assert entry is not None
     yield entry
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGCONT)
@@ -62,7 +61,7 @@ def etl(folder: Path, *more: str, **how: Any) -> subprocess.Popen[str]:
 
 def penstock(*words: Any, **how: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, **how)
 
 
@@ -77,15 +76,15 @@ def ends(process: subprocess.Popen[str], within: float = 40) -> str:
 # -- a scheduler that hangs -----------------------------------------------------------------------
 
 
-def test_before_a_command_connects(kept: Registered, tmp_path: Path) -> None:
+def test_before_a_command_connects(kept, tmp_path):
     with frozen(kept):
         assert str(kept.address) in ends(etl(tmp_path, "--cluster", "default"))
     assert not (tmp_path / "g").exists()
 
 
-def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_question_of_a_client(kept, monkeypatch):
     with connect("default", start_timeout=5) as client:
-        questions: dict[str, Callable[[], Any]] = {
+        questions = {
             "capacity": lambda: capacity_of(client),
             "a gang": lambda: gang.run(client, os.getpid, ranks=2, start_timeout=2),
             "a world": lambda: start_world(client, 2, 2),
@@ -100,8 +99,8 @@ def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.mpi
-def test_in_the_middle_of_a_gang(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rank_that_waits(comm: Any) -> None:
+def test_in_the_middle_of_a_gang(kept, monkeypatch):
+    def rank_that_waits(comm):
         time.sleep(600)
 
     monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
@@ -113,7 +112,7 @@ def test_in_the_middle_of_a_gang(kept: Registered, monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - began < 40
 
 
-def test_in_the_middle_of_a_step(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_middle_of_a_step(kept, monkeypatch):
     monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
     began = time.monotonic()
     with (
@@ -129,7 +128,7 @@ def test_in_the_middle_of_a_step(kept: Registered, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_one_that_is_killed_under_a_job(kept: Registered, tmp_path: Path, seconds: float) -> None:
+def test_one_that_is_killed_under_a_job(kept, tmp_path, seconds):
     assert run([*f"generate sbm {tmp_path}/graph --nodes 5000 -q".split()]) == 0
     port = int((kept.address or "").rpartition(":")[2])
     words = f"walk {tmp_path}/graph {tmp_path}/w --length 3000 --start-timeout 5 --cluster default"
@@ -161,12 +160,9 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    ("number", "seconds"),
-    [(signal.SIGKILL, 0.0), (signal.SIGKILL, 0.8), (signal.SIGSTOP, 0.0)],
+    ("number", "seconds"), [(signal.SIGKILL, 0.0), (signal.SIGKILL, 0.8), (signal.SIGSTOP, 0.0)]
 )
-def test_a_worker_that_is_struck_while_it_starts(
-    tmp_path: Path, number: signal.Signals, seconds: float
-) -> None:
+def test_a_worker_that_is_struck_while_it_starts(tmp_path, number, seconds):
     process = etl(
         tmp_path, "--cluster", "local", "-n", "2", env=os.environ | {"TMPDIR": str(tmp_path)}
     )
@@ -184,9 +180,7 @@ def test_a_worker_that_is_struck_while_it_starts(
     assert not (tmp_path / "g").exists()
 
 
-def test_a_worker_that_is_stopped_is_named(
-    kept: Registered, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_is_stopped_is_named(kept, monkeypatch):
     with connect("default", start_timeout=5) as client:
         (pid,) = client.run(os.getpid).values()
         monkeypatch.setattr(query, "SILENT_SECONDS", 4.0)

@@ -22,7 +22,7 @@ PIECES = ".g.partial/scratch/pieces/*/done.json"
 
 
 @pytest.fixture(scope="module")
-def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def edges(tmp_path_factory):
     """Two million edges: seconds of work."""
     folder = tmp_path_factory.mktemp("edges")
     for part in range(4):
@@ -85,10 +85,7 @@ def case(cluster: str, number: signal.Signals, whole_group: bool, quick: bool = 
         *(case("mpi", number, True) for number in CODES),
     ],
 )
-def test_a_command_with_workers(
-    edges: Path, tmp_path: Path, temporary: Path, cluster: str, number: signal.Signals,
-    whole_group: bool,
-) -> None:  # fmt: skip
+def test_a_command_with_workers(edges, tmp_path, temporary, cluster, number, whole_group):
     """To the whole group, as a terminal that closes and a batch system send it, or to it alone."""
     process = start(edges, tmp_path / "g", temporary, "--cluster", cluster, "-n", "2")
     until(lambda: list(tmp_path.glob(PIECES)), process)
@@ -101,7 +98,7 @@ def test_a_command_with_workers(
 
 
 @pytest.mark.parametrize("there", ["2 processes", pytest.param("files", marks=pytest.mark.slow)])
-def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path, there: str) -> None:
+def test_while_workers_start(edges, tmp_path, temporary, there):
     process = start(edges, tmp_path / "g", temporary, "--cluster", "local", "-n", "2")
     if there == "files":
         until(lambda: list(temporary.glob("penstock-local-*/*/scheduler-*")), process)
@@ -113,9 +110,7 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path, there
 
 @pytest.mark.slow
 @pytest.mark.parametrize("others", [(), (signal.SIGINT,)], ids=["one", "two"])
-def test_with_a_worker_that_is_stopped(
-    edges: Path, tmp_path: Path, temporary: Path, others: tuple[signal.Signals, ...]
-) -> None:
+def test_with_a_worker_that_is_stopped(edges, tmp_path, temporary, others):
     """The second signal does not break off the closing, nor has Python wait for the worker."""
     process = start(edges, tmp_path / "g", temporary, "--cluster", "local", "-n", "2")
     until(lambda: list(tmp_path.glob(PIECES)), process)
@@ -128,9 +123,7 @@ def test_with_a_worker_that_is_stopped(
     ends_in_order(process, CODES[signal.SIGHUP], temporary)
 
 
-def test_a_signal_that_is_ignored_stays_ignored(
-    edges: Path, tmp_path: Path, temporary: Path
-) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(edges, tmp_path, temporary):
     one = edges / "0.parquet"
     process = start(one, tmp_path / "g", temporary, "--cluster", "threads", nohup=True)
     until(lambda: list(tmp_path.glob(".g.partial/*")), process)
@@ -139,8 +132,14 @@ def test_a_signal_that_is_ignored_stays_ignored(
     assert process.returncode == 0, said
 
 
-@pytest.mark.parametrize("number", CODES)
-def test_signals_until_python_has_ended(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
+def test_signals_until_python_has_ended(number):
     """Python gives up its handlers while it ends."""
     code = (
         "import signal, sys, time\n"
@@ -154,10 +153,12 @@ def test_signals_until_python_has_ended(number: signal.Signals) -> None:
         "cli.main([])\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    )  # fmt: skip
-    assert process.stdout is not None
+        [sys.executable, "-P", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     assert process.stdout.readline() == "ready\n"
     while process.poll() is None:
         process.send_signal(number)

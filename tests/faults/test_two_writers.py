@@ -1,16 +1,11 @@
 """Two writers of one output: the second is refused, and the first finishes undisturbed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 from every_job import JOBS, cells, results, words_of
-from midway import Commands
 
 from penstock import Graph, generate
 from penstock.output_lock import output_lock
@@ -19,9 +14,7 @@ from penstock.pipelines.job.parts import partition_into
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_a_second_writer_is_refused(
-    job: str, given: Path, commands: Commands, others: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_path):
     expected, count = whole(job)
     home, gate = tmp_path / "home", tmp_path / "gate"
     home.mkdir()
@@ -42,9 +35,7 @@ def test_a_second_writer_is_refused(
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_what_exists_stays_unless_it_is_to_be_replaced(
-    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
-) -> None:
+def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, commands, whole, tmp_path):
     """And what is not such an output is never replaced."""
     expected, _ = whole(job)
     out = tmp_path / "out"
@@ -65,7 +56,7 @@ def test_what_exists_stays_unless_it_is_to_be_replaced(
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_jobs_that_need_a_partition_share_the_one_that_is_made(tmp_path: Path) -> None:
+def test_jobs_that_need_a_partition_share_the_one_that_is_made(tmp_path):
     generate("sbm", tmp_path / "g", nodes=300, seed=1, quiet=True)
     graph, found = Graph.open(tmp_path / "g"), []
     threads = [
@@ -79,10 +70,10 @@ def test_jobs_that_need_a_partition_share_the_one_that_is_made(tmp_path: Path) -
     assert found == [partition_path(graph, 3)] * 3
 
 
-def test_writers_that_wait_take_turns(tmp_path: Path) -> None:
-    inside: list[int] = []
+def test_writers_that_wait_take_turns(tmp_path):
+    inside = []
 
-    def work() -> None:
+    def work():
         for _ in range(20):
             with output_lock(tmp_path / "out", wait=True):
                 inside.append(1)

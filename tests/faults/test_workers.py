@@ -29,14 +29,14 @@ MORE = {"word2vec": (*RANKS, "--shards", "2", "--sync-words", "2000")}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def state(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_STATE", str(tmp_path_factory.mktemp("state")))
         yield
 
 
 @pytest.fixture(scope="module")
-def given(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given(given, tmp_path_factory):
     """A copy, since ranks make a partition of the graph."""
     return Path(shutil.copytree(given, tmp_path_factory.mktemp("copy") / "given"))
 
@@ -53,12 +53,12 @@ def running(kind: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Any]:
+def workers():
     yield from running("local")
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Any]:
+def world():
     yield from running("mpi")
 
 
@@ -130,17 +130,16 @@ ON_RANKS = [(job, how) for job, how in ON_WORKERS if job in (*IN_GANGS, *MORE, "
 
 @pytest.mark.parametrize(
     ("job", "how"),
-    [case(*one, ("walk", "killed"), ("word2vec", "killed"), ("similar", "silent"))
-     for one in ON_WORKERS],
-)  # fmt: skip
-def test_a_worker(job: str, how: str, given: Path, workers: Any, tmp_path: Path) -> None:
+    [
+        case(*one, ("walk", "killed"), ("word2vec", "killed"), ("similar", "silent"))
+        for one in ON_WORKERS
+    ],
+)
+def test_a_worker(job, how, given, workers, tmp_path):
     survives(workers, "local", job, how, given, tmp_path)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("job", "how"),
-    [case(*one, ("gnn", "killed")) for one in ON_RANKS],
-)
-def test_a_rank(job: str, how: str, given: Path, world: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("job", "how"), [case(*one, ("gnn", "killed")) for one in ON_RANKS])
+def test_a_rank(job, how, given, world, tmp_path):
     survives(world, "mpi", job, how, given, tmp_path)

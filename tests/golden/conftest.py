@@ -1,10 +1,6 @@
 """Each test runs in a folder of its own; inputs that several files read are made once."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import chdir
-from pathlib import Path
 
 import dask
 import pytest
@@ -12,19 +8,19 @@ from golden import follows, run
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _cpu() -> Iterator[None]:
+def _cpu():
     """Compute on CPUs, on which golden.json was written, also if there is a GPU."""
     with dask.config.set({"penstock.cluster.device": "cpu"}):
         yield
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given(tmp_path_factory):
     """Make a folder of graphs.
 
     follows.parquet   src, dst, weight, time: of 200 people, with duplicates and self-loops

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from golden import adjacency, columns, command, run
+from golden import adjacency, columns, run
 
 METRICS = (
     "closeness,harmonic,betweenness,edge-betweenness,eccentricity,diameter,pagerank,component,"
@@ -101,9 +101,7 @@ def write_graphs(kind: str, graphs: dict[str, nx.Graph]) -> str:
         ("edgelists", None, True),
     ],
 )
-def test_small_graphs_have_the_centralities_of_networkx(
-    kind: str, weight: str | None, directed: bool
-) -> None:
+def test_small_graphs_have_the_centralities_of_networkx(kind, weight, directed):
     graphs = small_graphs(directed)
     words = f"{write_graphs(kind, graphs)} out --{'' if directed else 'un'}directed"
     words += " --format edgelists" if kind == "edgelists" else ""
@@ -127,7 +125,7 @@ def test_small_graphs_have_the_centralities_of_networkx(
 
 
 @pytest.mark.parametrize("weight", [None, "weight"])
-def test_one_graph_has_the_centralities_of_networkx(given: Path, weight: str | None) -> None:
+def test_one_graph_has_the_centralities_of_networkx(given, weight):
     words = f"--metrics {METRICS} --distances {'--weighted' if weight else ''}"
     run(f"centrality {given / 'one'} out {words}")
     matrix = adjacency(given / "one", weighted=True)
@@ -142,7 +140,7 @@ def test_one_graph_has_the_centralities_of_networkx(given: Path, weight: str | N
     np.testing.assert_allclose(np.load(file).reshape(len(ids), -1), expected)
 
 
-def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given: Path) -> None:
+def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given):
     found = []
     for name, words in {"exact": "", "all": "--samples 400", "some": "--epsilon 0.2"}.items():
         run(f"centrality {given / 'blocks'} {name} --metrics betweenness {words}")
@@ -150,28 +148,3 @@ def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given: Path) -> Non
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
     assert 0 < np.abs(found[0] - found[2]).max() < 0.2
     assert np.corrcoef(found[0], found[2])[0, 1] > 0.9
-
-
-def test_networkx_computes_with_the_backend(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nx.config, "warnings_to_ignore", {"cache"})
-    matrix = adjacency(given / "one", weighted=True)
-    graph = nx.from_scipy_sparse_array(matrix, create_using=nx.DiGraph)
-    for function in (
-        nx.betweenness_centrality,
-        nx.closeness_centrality,
-        nx.pagerank,
-        nx.clustering,
-    ):
-        assert function(graph, backend="penstock") == pytest.approx(function(graph), abs=1e-6)
-    one = nx.Graph(graph)
-    assert nx.triangles(one, backend="penstock") == nx.triangles(one)
-
-
-def test_graphs_that_fail_are_listed_and_the_others_are_there() -> None:
-    lines = [{"id": "good", "edges": [[1, 2], [2, 3]]}, {"id": "bad", "edges": [[1, 2, -1.0]]}]
-    Path("g.jsonl").write_text("\n".join(json.dumps(one) for one in lines))
-    answer = command("centrality g.jsonl out --metrics closeness --weighted --json -q")
-    assert (answer.returncode, json.loads(answer.stdout)["failed"]) == (1, 1)
-    assert columns("out/failures.parquet")["graph_id"] == ["bad"]
-    table = pd.DataFrame(columns("out/nodes")).query("graph_id == 'good'")
-    np.testing.assert_allclose(table["closeness"], [2 / 3, 1, 2 / 3])

@@ -42,7 +42,7 @@ def layers(path: str) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def test_gcn_learns_as_numpy_does(given: Path) -> None:
+def test_gcn_learns_as_numpy_does(given):
     words = "--hidden 8 --dropout 0 --optimizer sgd --momentum 0 --weight-decay 0 --lr 0.5"
     for epochs in (1, 6):
         run(f"gnn train {given / 'blocks'} run{epochs} {words} --epochs {epochs}")
@@ -53,11 +53,11 @@ def test_gcn_learns_as_numpy_does(given: Path) -> None:
         (one["weight"], one["bias"]) for one in layers("run1/checkpoints/last.safetensors")
     )
 
-    def forward() -> tuple[np.ndarray, np.ndarray]:
+    def forward():
         hidden = np.maximum(first @ w0 + b0, 0)
         return hidden, matrix @ hidden @ w1 + b1
 
-    def same(logged: dict[str, float], name: str) -> bool:
+    def same(logged, name):
         scores, here = forward()[1], nodes[name]
         loss = -log_softmax(scores, 1)[here, labels[here]].mean()
         score = np.mean(scores[here].argmax(1) == labels[here])
@@ -103,7 +103,7 @@ def layer(kind: str, path: Path, x: np.ndarray, weight: dict[str, np.ndarray]) -
 
 
 @pytest.mark.parametrize("kind", ["gcn", "mean", "max", "sum", "gin", "gat"])
-def test_predictions_are_those_of_numpy(given: Path, kind: str) -> None:
+def test_predictions_are_those_of_numpy(given, kind):
     graph = given / "blocks"
     model = f"sage --aggregate {kind}" if kind in ("mean", "max", "sum") else kind
     more = {"gat": "--heads 2", "gin": "--norm none --lr 0.001"}.get(kind, "")
@@ -145,7 +145,7 @@ def assert_scores(report: dict[str, Any], labels: np.ndarray, chances: np.ndarra
 
 
 @pytest.mark.parametrize("kind", ["value", "multi"])
-def test_gnn_learns_values_and_several_classes(kind: str) -> None:
+def test_gnn_learns_values_and_several_classes(kind):
     follows().to_parquet("e.parquet")
     x = draws(200 * 4, 100, 1).reshape(200, 4) / 50 - 1
     people = pd.DataFrame(x, columns=["x0", "x1", "x2", "x3"])
@@ -174,7 +174,7 @@ def test_gnn_learns_values_and_several_classes(kind: str) -> None:
     assert {name: report[name] for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
-def test_gnn_resumes_with_more_epochs_and_predicts_on_a_copy(given: Path) -> None:
+def test_gnn_resumes_with_more_epochs_and_predicts_on_a_copy(given):
     words = f"gnn train {given / 'blocks'} {{}} --model sage --seed 2 --epochs"
     report = run(words.format("run") + " 40")
     run(words.format("again") + " 15")
@@ -217,7 +217,7 @@ def ranks_of(scores: np.ndarray, answers: np.ndarray, hidden: np.ndarray) -> np.
 
 
 @pytest.mark.parametrize("model", ["complex", "distmult", "transe1", "transe2", "rotate", "dot"])
-def test_embed_ranks_as_numpy_does(given: Path, model: str) -> None:
+def test_embed_ranks_as_numpy_does(given, model):
     path = given / "kg"
     if model == "dot":
         path = Path("pairs")
@@ -263,7 +263,7 @@ def test_embed_ranks_as_numpy_does(given: Path, model: str) -> None:
     np.testing.assert_allclose([one["score"] for one in answers], scores[best], rtol=1e-4)
 
 
-def test_embed_learns_warm_starts_and_swaps_partitions(given: Path) -> None:
+def test_embed_learns_warm_starts_and_swaps_partitions(given):
     words = f"embed train {given / 'kg'} {{}} --dim 32 --epochs"
     inside = run(words.format("run") + " 20")["validation"]["mrr"]
     outside = run(words.format("parts") + " 20 --partitions 8")["validation"]["mrr"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import fsspec
@@ -87,7 +86,7 @@ def weighted(path: str) -> list[tuple[int, int, float]]:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def store(monkeypatch):
     """Return the address of an object store that s3fs asks, also in commands."""
     with object_store(FILES) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
@@ -99,31 +98,28 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["s3://lake/texts", "s3://lake/n*/**/*.parquet"],
-)
-def test_etl_reads_an_object_store(store: str, path: str) -> None:
+@pytest.mark.parametrize("path", ["s3://lake/texts", "s3://lake/n*/**/*.parquet"])
+def test_etl_reads_an_object_store(store, path):
     pytest.importorskip("s3fs")
     run(f"etl {path} g --directed --weight weight")
     assert weighted("g") == sorted(ROWS)
 
 
 @pytest.mark.parametrize("name", ["night/part-0.parquet", "texts/a.csv"])
-def test_etl_reads_a_web_server(store: str, name: str) -> None:
+def test_etl_reads_a_web_server(store, name):
     pytest.importorskip("aiohttp")
     run(f"etl {store}/lake/{name} g --directed --weight weight")
     assert weighted("g") == sorted(ROWS[:3] if name.endswith("parquet") else ROWS[:1])
 
 
 @pytest.mark.parametrize("name", ["edges.arrow", "edges.parquet", "edges.csv.gz"])
-def test_a_web_server_may_know_no_ranges(store: str, name: str) -> None:
+def test_a_web_server_may_know_no_ranges(store, name):
     pytest.importorskip("aiohttp")
     run(f"etl {store}/lake/whole/{name} g --directed --weight weight")
     assert weighted("g") == sorted(ROWS)
 
 
-def test_vectors_in_text_are_read_from_a_web_server(store: str) -> None:
+def test_vectors_in_text_are_read_from_a_web_server(store):
     pytest.importorskip("aiohttp")
     answer = run(f"similar {store}/lake/vectors.txt a -k 1")
     (found,) = answer["neighbours"]
@@ -140,7 +136,7 @@ def test_vectors_in_text_are_read_from_a_web_server(store: str) -> None:
         ("centrality s3://lake/bad.csv", "bad.csv"),
     ],
 )
-def test_what_is_wrong_in_an_object_store_is_named(store: str, path: str, named: str) -> None:
+def test_what_is_wrong_in_an_object_store_is_named(store, path, named):
     pytest.importorskip("s3fs")
     answer = command(f"{path} out")
     assert answer.returncode == 1
@@ -148,7 +144,7 @@ def test_what_is_wrong_in_an_object_store_is_named(store: str, path: str, named:
 
 
 @pytest.mark.parametrize("path", ["s3://lake/books", "s3://lake/lists", "s3://lake/books/*.txt"])
-def test_word2vec_reads_an_object_store(store: str, path: str) -> None:
+def test_word2vec_reads_an_object_store(store, path):
     pytest.importorskip("s3fs")
     report = run(f"word2vec train {path} v --dim 4 --sample 0 --min-count 1")
     assert report["words"] == 5 * 45 * (1 if path.endswith("txt") else 2)
@@ -165,9 +161,7 @@ def test_word2vec_reads_an_object_store(store: str, path: str) -> None:
         ("{store}/lake/graphs.parquet", [7]),
     ],
 )
-def test_graphs_behind_a_url_are_a_zoo_and_have_centralities(
-    store: str, words: str, graphs: list[int | str]
-) -> None:
+def test_graphs_behind_a_url_are_a_zoo_and_have_centralities(store, words, graphs):
     for module in ("s3fs", "aiohttp"):
         pytest.importorskip(module)
     path, *more = words.format(store=store).split(maxsplit=1)

@@ -9,8 +9,6 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from golden import adjacency, assert_same, check, columns, content, draws, run
 from scipy.optimize import minimize
@@ -34,7 +32,7 @@ WALKS = {
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_walks_are_those_of_the_seed_and_follow_edges(given: Path, name: str) -> None:
+def test_walks_are_those_of_the_seed_and_follow_edges(given, name):
     report, walks = run(f"walk {given}/{WALKS[name]} --npy"), columns("w")
     check(f"walk {name}", walks)
     paths = walks["path"]
@@ -71,7 +69,7 @@ def assert_drawn(found: np.ndarray, chances: np.ndarray) -> None:
 
 @pytest.mark.parametrize("sampler", ["auto", "its", "alias", "rejection", "reservoir"])
 @pytest.mark.parametrize("app", ["deepwalk", "node2vec"])
-def test_samplers_draw_from_the_exact_distribution(given: Path, app: str, sampler: str) -> None:
+def test_samplers_draw_from_the_exact_distribution(given, app, sampler):
     graph = penstock.Graph.open(given / "weighted")
     matrix = adjacency(given / "weighted", weighted=True).toarray()  # parallel edges add up
     first = int(np.argmax((matrix > 0).sum(1)))
@@ -89,7 +87,7 @@ def test_samplers_draw_from_the_exact_distribution(given: Path, app: str, sample
     assert_drawn(found, chances)
 
 
-def test_an_expression_is_the_weight(given: Path) -> None:
+def test_an_expression_is_the_weight(given):
     graph = penstock.Graph.open(given / "weighted")
     csr, degrees = graph.csr(), graph.degrees
     first = int(np.argmax(degrees))
@@ -108,7 +106,7 @@ def test_an_expression_is_the_weight(given: Path) -> None:
     assert_drawn(found, np.bincount(ends, weights, minlength=csr.rows))
 
 
-def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
+def test_visits_of_ppr_are_personalised_pagerank(given):
     start = [str(penstock.Graph.open(given / "blocks").user_ids([5])[0])]
     options = {"app": "ppr", "stop": 0.2, "start": start, "length": 100, "device": "cpu"}
     walks = penstock.walk_array(given / "blocks", walks=30_000, **options)
@@ -122,35 +120,7 @@ def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
 # ---- word2vec
 
 
-@pytest.mark.parametrize("kind", ["graph", "walks", "lists", "text"])
-def test_word2vec_has_a_vector_for_every_word(given: Path, kind: str) -> None:
-    run(f"walk {given / 'blocks'} w --length 12 --walks 4")
-    sentences = columns("w")["path"]
-    words, least = [one for path in sentences for one in path], 1
-    source = {"graph": given / "blocks", "walks": "w"}.get(kind, "input")
-    if kind == "lists":
-        source = "input.parquet"
-        pq.write_table(pa.table({"path": sentences}), source)
-    elif kind == "text":
-        source, words, least = "input.txt", [f"w{one}" for one in words], 5
-        lines = [" ".join(f"w{one}" for one in path) for path in sentences]
-        Path(source).write_text("\n".join(lines))
-    more = "--walks 4 --length 12 --app node2vec --q 2" if kind == "graph" else ""
-    report = run(f"word2vec train {source} v --dim 16 {more}")
-    table = columns("v/part-00000.parquet")
-    counts = dict(zip(table["id"], table["count"], strict=True))
-    if kind == "graph":  # other walks
-        assert (set(counts), sum(table["count"])) == (set(words), len(words))
-    else:
-        assert counts == {one: count for one, count in Counter(words).items() if count >= least}
-        assert (np.diff(table["count"]) <= 0).all()
-    vectors = penstock.Vectors.open("v")
-    assert report["rows"] == len(vectors) == len(table["id"])
-    np.testing.assert_array_equal(table["vector"], np.load("v/vectors.npy"))
-    np.testing.assert_array_equal(vectors[table["id"][7]], table["vector"][7])
-
-
-def test_word2vec_learns_blocks_and_the_same_for_a_seed(given: Path) -> None:
+def test_word2vec_learns_blocks_and_the_same_for_a_seed(given):
     words = "--dim 8 --walks 10 --length 20 --deterministic"
     for name in ("one", "two"):
         run(f"word2vec train {given / 'blocks'} {name} {words}")
@@ -180,7 +150,7 @@ def vectors_of_words() -> tuple[list[str], np.ndarray]:
     return words, vectors.astype(np.float64)
 
 
-def test_word2vec_evaluates_words_as_numpy_does() -> None:
+def test_word2vec_evaluates_words_as_numpy_does():
     words, vectors = vectors_of_words()
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     a, b, judged = draws(60, 48, 3), draws(60, 47, 4), draws(60, 9, 5)
@@ -210,7 +180,7 @@ def test_word2vec_evaluates_words_as_numpy_does() -> None:
         assert report["analogies"][0]["total"][name] == pytest.approx(count / len(questions))
 
 
-def test_word2vec_predicts_labels_as_scipy_does() -> None:
+def test_word2vec_predicts_labels_as_scipy_does():
     labels, random, scores = draws(300, 3, 1), np.random.default_rng(0), []
     noise = sum(draws(1200, 1000, stream) for stream in (2, 3, 4)).reshape(300, 4) / 500 - 3
     x = (np.eye(3, 4)[labels] * 1.2 + noise).astype(np.float32)
@@ -221,7 +191,7 @@ def test_word2vec_predicts_labels_as_scipy_does() -> None:
     ]
     inputs, signs = np.hstack([x, np.ones((300, 1))]), np.eye(3)[labels] * 2 - 1
 
-    def loss(weights: np.ndarray, rows: np.ndarray) -> float:
+    def loss(weights, rows):
         weights = weights.reshape(5, 3)  # one against the rest
         return (
             np.logaddexp(0, -signs[rows] * (inputs[rows] @ weights)).sum()
@@ -237,7 +207,7 @@ def test_word2vec_predicts_labels_as_scipy_does() -> None:
 
 
 @pytest.mark.parametrize("form", ["text o.txt", "binary o.bin", "npy o.npy", "parquet o.parquet"])
-def test_word2vec_exports_every_digit(form: str) -> None:
+def test_word2vec_exports_every_digit(form):
     (words, vectors), (form, name) = vectors_of_words(), form.split()
     run(f"vectors export words.parquet {name} --format {form}")
     if form == "npy":
@@ -261,21 +231,3 @@ def test_word2vec_exports_every_digit(form: str) -> None:
     (near,) = run(f"similar {name} w3.1 -k 4")["neighbours"]
     expected = penstock.similar("words.parquet", ["w3.1"], k=4).neighbours["w3.1"]
     assert [(one["id"], one["score"]) for one in near["neighbours"]] == expected
-
-
-@pytest.mark.parametrize("metric", ["cosine", "dot"])
-def test_similar_finds_what_numpy_finds(metric: str) -> None:
-    words, vectors = vectors_of_words()
-    if metric == "cosine":
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    scores = vectors @ vectors.T
-    np.fill_diagonal(scores, -np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-    run(f"similar words.parquet --all near -k 5 --metric {metric}")
-    table = columns("near")
-    assert table["id"] == [one for one in words for _ in range(5)]
-    assert table["neighbour"] == [words[one] for one in order.ravel()]
-    expected = np.take_along_axis(scores, order, 1).ravel()
-    np.testing.assert_allclose(table["score"], expected, rtol=1e-6)
-    near = penstock.similar("words.parquet", ["w2.2"], k=5, metric=metric).neighbours["w2.2"]
-    assert [name for name, _ in near] == [words[n] for n in order[10]]

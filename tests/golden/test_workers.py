@@ -34,7 +34,7 @@ def result(job: str, words: str, out: Path, given: Path) -> Result:
 
 
 @pytest.fixture(scope="module")
-def expected(given: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def expected(given, tmp_path_factory):
     """What each job gives on one thread of this process; and a model and vectors."""
     with chdir(given):
         run("gnn train blocks model --hidden 8 --epochs 2")
@@ -58,10 +58,14 @@ def cluster(words: str) -> Iterator[None]:
     assert run("cluster status")["clusters"] == []
 
 
-@pytest.mark.parametrize("words", ["local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)])
-def test_any_cluster_gives_the_same(
-    words: str, given: Path, expected: dict[str, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("local -n 3", marks=pytest.mark.slow),
+        pytest.param("mpi -n 2", marks=pytest.mark.mpi),
+    ],
+)
+def test_any_cluster_gives_the_same(words, given, expected, monkeypatch):
     version = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
     if "mpi" in words and subprocess.run(version, capture_output=True).returncode:
         pytest.skip("needs MPI")
@@ -85,6 +89,11 @@ def assert_parts(given: Path, expected: dict[str, Result]) -> None:
     assert_same(parts("walk"), expected["walk"])
     assert_same(parts("word2vec"), expected["word2vec"])
     assert_same(parts("embed"), parts("embed", "again"))
+    scores = [
+        run(f"embed evaluate embed --filtered --cluster {words}") | {"seconds": 0}
+        for words in ("threads", "golden --parts 2")
+    ]
+    assert scores[0] == scores[1]
     for name, losses in parts("gnn").items():  # sums in another order
         np.testing.assert_allclose(losses, expected["gnn"][name], rtol=1e-4)
     found, whole = parts("predict"), expected["predict"]

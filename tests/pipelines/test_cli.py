@@ -116,7 +116,7 @@ def test_failures_are_one_paragraph_and_exit_1(job, error, capsys):
         *("embed evaluate X", "gnn evaluate X", "word2vec evaluate X"),
     ],
 )
-def test_an_input_that_is_missing_is_no_bad_usage(line, tmp_path, monkeypatch, capsys):
+def test_a_missing_input_is_not_bad_usage(line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(line.replace("X", "nowhere").split()) == 1
     assert "nowhere" in capsys.readouterr().err

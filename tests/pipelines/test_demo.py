@@ -16,12 +16,12 @@ from penstock.pipelines.demo import RESULTS, DemoOptions, run_demo
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch):
     monkeypatch.setattr(module, "why_alone", lambda: "mpi4py loads no MPI")
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """The whole demo, with fewer triples and small graphs; CI runs the README's as it stands."""
     text = module.FLOW.replace("small_graphs: 200", "small_graphs: 30")
     text = text.replace("entities: 2000, triples: 30000", "entities: 400, triples: 4000")
@@ -46,9 +46,7 @@ def check(folder: Path, nodes: int, graphs: int) -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
-    tmp_path: Path, alone: None, small: None
-) -> None:
+def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(tmp_path, alone, small):
     folder = tmp_path / "new" / "demo"
     report = run_demo(folder, DemoOptions(nodes=2000), quiet=True)
     check(folder, 2000, graphs=30)
@@ -59,9 +57,7 @@ def test_it_runs_from_nothing_on_one_rank_and_then_nothing_is_left_to_do(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_it_runs_on_two_ranks(
-    tmp_path: Path, small: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_on_two_ranks(tmp_path, small, capsys):
     """The README's first command, which .ci/run types and times; what it made is checked here."""
     if made := os.environ.get("PENSTOCK_DEMO"):
         assert "ranks: 2," in (Path(made) / "flow.yaml").read_text()

@@ -47,12 +47,18 @@ def drawn(scale: int, seed: int, *, shuffled: bool = True) -> tuple[Any, Any]:
 @pytest.mark.parametrize("keep_loops", [True, False])
 @pytest.mark.parametrize("keep_isolated", [True, False])
 def test_rmat_is_what_scipy_makes_of_the_edges(
-    tmp_path: Path, undirected: bool, deduplicate: bool, keep_loops: bool, keep_isolated: bool
-) -> None:
+    tmp_path, undirected, deduplicate, keep_loops, keep_isolated
+):
     graph = made(
-        "rmat", tmp_path / "g", scale=9, seed=5, undirected=undirected, deduplicate=deduplicate,
-        keep_loops=keep_loops, keep_isolated=keep_isolated,
-    )  # fmt: skip
+        "rmat",
+        tmp_path / "g",
+        scale=9,
+        seed=5,
+        undirected=undirected,
+        deduplicate=deduplicate,
+        keep_loops=keep_loops,
+        keep_isolated=keep_isolated,
+    )
     u, v = drawn(9, 5)
     if not keep_loops:
         u, v = u[u != v], v[u != v]
@@ -81,11 +87,17 @@ def test_rmat_is_what_scipy_makes_of_the_edges(
         assert np.all(step > 0 if deduplicate else step >= 0)
 
 
-def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
+def test_parquet_holds_the_edges_as_drawn(tmp_path):
     report = generate(
-        "rmat", tmp_path / "e", quiet=True, scale=9, seed=5, format="parquet", weights=(1, 5),
+        "rmat",
+        tmp_path / "e",
+        quiet=True,
+        scale=9,
+        seed=5,
+        format="parquet",
+        weights=(1, 5),
         relations=3,
-    )  # fmt: skip
+    )
     files = sorted((tmp_path / "e").glob("[!_]*"))
     assert [file.name for file in files] == ["part-00000.parquet"]
     table = pq.read_table(files)
@@ -104,7 +116,7 @@ def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch):
     """Many chunks, bins and shards out of small graphs."""
     monkeypatch.setattr(RmatSource, "step", 5000)
     monkeypatch.setattr(build, "CHUNK", 5000)
@@ -125,9 +137,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 @pytest.mark.usefixtures("small_pieces")
-def test_threads_do_not_matter(
-    kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_do_not_matter(kind, options, tmp_path, monkeypatch):
     several = made(kind, tmp_path / "several", **options)
     assert several.num_shards > 3
     monkeypatch.setattr(budget, "_MOST_THREADS", 1)
@@ -140,9 +150,7 @@ def test_threads_do_not_matter(
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS[:2])
-def test_chunks_and_bins_do_not_matter(
-    kind: str, options: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_chunks_and_bins_do_not_matter(kind, options, tmp_path, request):
     large = made(kind, tmp_path / "large", **options)
     request.getfixturevalue("small_pieces")
     small = made(kind, tmp_path / "small", **options)
@@ -154,7 +162,7 @@ def test_chunks_and_bins_do_not_matter(
 # -- stochastic blocks ------------------------------------------------------------------------
 
 
-def test_sbm_has_the_degrees_it_was_asked_for(tmp_path: Path) -> None:
+def test_sbm_has_the_degrees_it_was_asked_for(tmp_path):
     graph = made("sbm", tmp_path / "g", nodes=6000, blocks=6, degree_inside=9, degree_outside=3)
     csr, labels = graph.csr(), graph.labels()
     same = labels[csr.sources()] == labels[csr.indices]
@@ -173,7 +181,7 @@ def test_sbm_has_the_degrees_it_was_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def knowledge(tmp_path_factory):
     path = tmp_path_factory.mktemp("kg") / "g"
     return made("kg", path, entities=3000, relations=12, triples=80_000, noise=0.2)
 
@@ -184,7 +192,7 @@ def triples_of(graph: Graph) -> dict[str, Any]:
     return {"train": train, "valid": graph.heldout("valid"), "test": graph.heldout("test")}
 
 
-def test_knowledge_splits(knowledge: Graph) -> None:
+def test_knowledge_splits(knowledge):
     sets = triples_of(knowledge)
     keys = {
         name: (np.int64(3000) * t["sources"] + t["targets"]) * 12 + t["relations"]
@@ -203,7 +211,7 @@ def test_knowledge_splits(knowledge: Graph) -> None:
     assert not np.any(sets["train"]["sources"] == sets["train"]["targets"])
 
 
-def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
+def test_the_planted_rule_predicts_what_is_held_out(knowledge):
     cluster = knowledge.labels()
     clusters = int(cluster.max()) + 1
     assert clusters == -(-3000 // 16)
@@ -228,7 +236,7 @@ def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
         ("zoo", {"graphs": 10_000_000}),
     ],
 )
-def test_memory_is_estimated_first(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_memory_is_estimated_first(kind, options, tmp_path):
     with pytest.raises(CapacityError):
         generate(kind, tmp_path / "g", memory="400MB", **options)
     assert list(tmp_path.iterdir()) == []

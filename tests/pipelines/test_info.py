@@ -48,7 +48,7 @@ def check_degrees(found, degrees):
         assert high in (low, 2 * low - 1)
 
 
-def test_edge_and_node_data_are_told(make_graph):
+def test_edge_and_node_data_are_counted(make_graph):
     graph = make_graph(
         weights=True, relations=12, times=True, features="sparse", labels=4, shard_edges=64
     )

@@ -1,9 +1,6 @@
 """On a cluster that was started in another folder, paths are still the client's."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,7 @@ from penstock.pipelines.cli import run
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ClusterSpec, Path]]:
+def far(tmp_path_factory):
     """A folder with a running cluster, the cluster, and another folder with data."""
     theirs, ours = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours")
     random = np.random.default_rng(1)
@@ -34,7 +31,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Cluste
         with connect(ClusterSpec(cluster="local", workers=2, no_tls=True), input_bytes=0) as owner:
             owner.write_scheduler_file("scheduler.json")
             (theirs / "scheduler.json").rename(ours / "scheduler.json")
-            # As a started cluster's name, this is no address.
+            # As the name of a started cluster, this is not an address.
             yield theirs, ClusterSpec(cluster=str(ours / "scheduler.json")), ours
     finally:
         os.chdir(before)
@@ -44,7 +41,7 @@ NODES = {"nodes": "nodes.csv", "label": "label", "split": "split"}
 
 
 @pytest.fixture
-def ours(far: tuple[Path, ClusterSpec, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def ours(far, monkeypatch):
     """The current folder; that of the workers stays empty."""
     theirs, _, folder = far
     monkeypatch.chdir(folder)
@@ -53,11 +50,11 @@ def ours(far: tuple[Path, ClusterSpec, Path], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def cluster(far: tuple[Path, ClusterSpec, Path]) -> ClusterSpec:
+def cluster(far):
     return far[1]
 
 
-def test_gnn(ours: Path, cluster: ClusterSpec) -> None:
+def test_gnn(ours, cluster):
     etl("edges-1.csv", "g", cluster=cluster, features="x.npy", **NODES)
     gnn.train("g", "run", spec="model.yaml", epochs=2, cluster=cluster)
     assert (ours / "run/checkpoints/last.safetensors").is_file()
@@ -77,7 +74,7 @@ def test_gnn(ours: Path, cluster: ClusterSpec) -> None:
         "validate cli/rmat",
     ],
 )
-def test_commands(ours: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(ours, command, capsys):
     """Each takes up what those before it have left."""
     assert run(command.split()) == 0, capsys.readouterr().err
     assert str(ours) not in capsys.readouterr().out  # people see what they typed

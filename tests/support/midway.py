@@ -115,15 +115,17 @@ class Commands:
     """Runs commands, one after another, each in a process and a process group of its own.
 
     After a command ``group`` is its process group, and ``count`` how many files and folders of its
-    output it was about to make, move or remove until it was told to end.
+    output it was about to make, move or remove until it heard a signal.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.group, self.count = folder, 0, 0
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", FORKING, *LIBRARIES],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def run(self, words: list[str], output: Path, *args: Any, **more: Any) -> tuple[int, str]:
         """Run a command as ``start`` does; return its exit code and what it printed."""
@@ -131,9 +133,14 @@ class Commands:
         return self.wait()
 
     def start(
-        self, words: list[str], output: Path, at: int = 0, how: str = "", path: Path | str = "",
+        self,
+        words: list[str],
+        output: Path,
+        at: int = 0,
+        how: str = "",
+        path: Path | str = "",
         memory: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Start a command to which something happens at the nth file below ``output``.
 
         how     a signal ("kill", "ctrl-c", "ctrl-c twice", "term", "hup"); "wait" while ``path``

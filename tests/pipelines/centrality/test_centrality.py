@@ -11,40 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, Graph, centrality, etl, generate
-from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
+from penstock import ClusterSpec, centrality, etl, generate
+from penstock.errors import CorruptFile, OutputExists, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.output import Pieces
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.sources import (
-    Shares,
-    error_bound,
-    sample_size,
-    sampled_scale,
-)
-from penstock.pipelines.cli import run
-
-THREADS = ClusterSpec(cluster="threads")
-ALL = (
-    "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
-    "edge-betweenness,diameter"
-)
-
-
-def draw_zoo(seed, graphs=25, *, directed=False):
-    """Return graphs of NetworkX by id, of 1 to 30 nodes with weights; their nodes have names."""
-    rng, found = np.random.default_rng(seed), {}
-    for number in range(graphs):
-        size = int(rng.integers(1, 30))
-        graph = nx.gnp_random_graph(size, 2.5 / size, seed=number, directed=directed)
-        graph = nx.relabel_nodes(graph, {node: f"n{node:02d}" for node in graph})
-        for a, b in graph.edges:
-            graph[a][b]["weight"] = float(rng.integers(1, 5))
-        graph.remove_nodes_from(list(nx.isolates(graph)))  # a table of edges has none
-        if graph.number_of_edges():
-            found[f"g{number:03d}"] = graph
-    return found
+from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size, sampled_scale
 
 
 def table_of(zoo):
@@ -82,21 +55,6 @@ def close(found, wanted):
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_options_of_betweenness_and_closeness(tmp_path):
-    zoo = draw_zoo(2, 8)
-    path = make(tmp_path, zoo)
-    centrality(
-        path, tmp_path / "out", wf_improved=False, normalized=False, endpoints=True, cluster=THREADS
-    )
-    found = read(tmp_path / "out")
-    for name, graph in zoo.items():
-        near = nx.closeness_centrality(graph, wf_improved=False)
-        between = nx.betweenness_centrality(graph, normalized=False, endpoints=True)
-        for node in graph:
-            close(found[name, node]["closeness"], near[node])
-            close(found[name, node]["betweenness"], between[node])
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     """One graph of NetworkX, and its directory; isolated nodes are in the node table."""
@@ -118,7 +76,7 @@ def network(tmp_path_factory):
 def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endpoints):
     graph, path = network
     options = {"normalized": normalized, "endpoints": endpoints}
-    report = centrality(path, tmp_path / "out", samples=40, seed=5, cluster=THREADS, **options)
+    report = centrality(path, tmp_path / "out", samples=40, seed=5, **options)
     assert report.samples == 40
     assert report.error_bound == error_bound(150, 40)
     drawn = np.random.Generator(np.random.Philox(5)).permutation(150)[:40]
@@ -168,50 +126,12 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
     assert error_bound(nodes, nodes) == 0
 
 
-def spoil(path: Path, edge: int, weight: float) -> None:
-    """Write a weight that etl would refuse, as a graph of somebody else's may have."""
-    file = path / "shards/00000/weights.npy"
-    weights = np.load(file)
-    weights[edge] = weight
-    np.save(file, weights)
-
-
-def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
-    zoo = draw_zoo(3, 6)
-    path = make(tmp_path, zoo)
-    bad = sorted(zoo)[2]
-    first = pq.read_table(path / "graphs.parquet")["first"][2].as_py()
-    spoil(path, int(Graph.open(path).shard(0).indptr[first]), -1.0)
-    words = ["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--weighted"]
-    assert run([*words, "--cluster", "threads", "--json"]) == 1
-    said = capsys.readouterr()
-    assert json.loads(said.out)["failed"] == 1
-    assert bad in said.err
-    failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
-    assert failures == [{"graph_id": bad, "reason": "an edge has the weight -1"}]
-    found = read(tmp_path / "out")
-    for name, graph in zoo.items():
-        wanted = nx.closeness_centrality(graph, distance="weight")
-        for node in graph:
-            value = found[name, node]["closeness"]
-            assert value is None if name == bad else value == pytest.approx(wanted[node], rel=1e-9)
-
-
-def test_bad_weights_of_one_graph(tmp_path):
-    (tmp_path / "edges.csv").write_text("source,target,weight\n0,1,1\n1,2,3\n")
-    etl(tmp_path / "edges.csv", tmp_path / "g")
-    spoil(tmp_path / "g", 0, -3.0)
-    with pytest.raises(InputError, match="-3"):
-        centrality(tmp_path / "g", tmp_path / "out", weighted=True, cluster=THREADS)
-    assert not (tmp_path / "out").exists()
-
-
 def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
     zoo = {"path": nx.path_graph(["a", "b", "c", "d"]), "ring": nx.cycle_graph(["a", "b", "c"])}
     for graph in zoo.values():
         nx.set_edge_attributes(graph, 1.0, "weight")
     path = make(tmp_path, zoo)
-    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12, "cluster": THREADS}
+    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12}
     report = centrality(path, tmp_path / "out", **options)
     assert report.failed == 1
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
@@ -236,14 +156,14 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
         ({"seed": 3}, "--seed"),
         ({"weight": "cost"}, "--weight"),
         ({"samples": 3}, "--samples"),  # of a zoo
-        ({"weighted": True}, "weights"),  # of which there are none
+        ({"weighted": True}, "weights"),  # without weights
         ({"epsilon": 0.0}, "epsilon"),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, options, named):
     generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
     with pytest.raises(UsageError, match=named):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS, **options)
+        centrality(tmp_path / "zoo", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -251,7 +171,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     """Parts follow from the input alone, and what is whole is not computed again."""
     monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
     generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
-    whole = centrality(tmp_path / "zoo", tmp_path / "whole", cluster=THREADS)
+    whole = centrality(tmp_path / "zoo", tmp_path / "whole")
     assert whole.pieces > 5
     written, real = [], Pieces.save
 
@@ -264,8 +184,8 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Pieces, "save", save)
         with pytest.raises(OSError, match="cable"):
-            centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
-    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True, cluster=THREADS)
+            centrality(tmp_path / "zoo", tmp_path / "out")
+    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True)
     assert report.resumed_pieces == 3
     for name in sorted(path.name for path in (tmp_path / "whole/nodes").iterdir()):
         mine = (tmp_path / "out/nodes" / name).read_bytes()
@@ -273,7 +193,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     body = json.loads((tmp_path / "out/centrality.json").read_text())
     assert body["metrics"] == ["closeness", "betweenness"]
     with pytest.raises(OutputExists):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+        centrality(tmp_path / "zoo", tmp_path / "out")
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
@@ -281,21 +201,8 @@ def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
     manifest = tmp_path / "zoo/graph.json"
     manifest.write_text(manifest.read_text().replace('"graphs": 5', '"graphs": 4'))
     with pytest.raises(CorruptFile):
-        centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
+        centrality(tmp_path / "zoo", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_graph_without_edges_and_one_without_nodes(tmp_path):
-    with Graph.create(tmp_path / "g") as writer:
-        from penstock import CSR
-
-        writer.edges(CSR.from_edges(np.empty(0, int), np.empty(0, int), 3))
-        writer.nodes(np.arange(3))
-    centrality(tmp_path / "g", tmp_path / "out", metrics=ALL, cluster=THREADS)
-    found = read(tmp_path / "out")
-    assert [found[n,]["closeness"] for n in range(3)] == [0, 0, 0]
-    assert [found[n,]["pagerank"] for n in range(3)] == pytest.approx([1 / 3] * 3)
-    assert [found[n,]["component"] for n in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -311,7 +218,7 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     metrics = "closeness,betweenness,edge-betweenness"
-    options = {"metrics": metrics, "cluster": ClusterSpec(cluster="threads")}
+    options = {"metrics": metrics}
     assert centrality(tmp_path / "a.parquet", tmp_path / "out", **options).failed == 1
     failures = pq.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
     assert [row["graph_id"] for row in failures] == [1]
@@ -321,25 +228,6 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     assert all(row["closeness"] > 0 for row in nodes)
     edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
     assert {row["betweenness"] for row in edges if row["graph_id"] == 1} == {None}
-
-
-@pytest.mark.parametrize("options", [{"endpoints": True}, {"samples": 5}, {"epsilon": 1e-300}])
-def test_paths_and_other_metrics_of_one_graph(tmp_path, options):
-    table = tmp_path / "a.csv"
-    table.write_text("source,target\n" + "".join(f"{i},{i + 1}\n" for i in range(9)))
-    etl(table, tmp_path / "g")
-    given = {"metrics": "betweenness,pagerank", "cluster": ClusterSpec(cluster="threads")}
-    centrality(tmp_path / "g", tmp_path / "out", **given, **options)
-    nodes = pq.read_table(tmp_path / "out" / "nodes").to_pydict()
-    graph = nx.path_graph(10, create_using=nx.DiGraph)
-    found = dict(zip(nodes["node"], nodes["pagerank"], strict=True))
-    if not Graph.open(tmp_path / "g").manifest.directed:
-        graph = graph.to_undirected()
-    assert found == pytest.approx(nx.pagerank(graph), rel=1e-9)
-    if "samples" not in options:
-        ends = options.get("endpoints", False)
-        found = dict(zip(nodes["node"], nodes["betweenness"], strict=True))
-        assert found == pytest.approx(nx.betweenness_centrality(graph, endpoints=ends), rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [1e-300, 0.01, 0.99])

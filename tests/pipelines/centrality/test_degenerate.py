@@ -6,26 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, centrality, etl
-from penstock.errors import CapacityError
-
-THREADS = ClusterSpec(cluster="threads")
-
-
-def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path):
-    with Graph.create(tmp_path / "g") as writer:
-        size = 60_000
-        ends = np.arange(size - 1)
-        writer.edges(CSR.from_edges(ends, ends + 1, size))
-        writer.nodes(np.arange(size))
-    small = ClusterSpec(cluster="local", workers=1, memory_limit="2GB")
-    with pytest.raises(CapacityError):
-        centrality(
-            tmp_path / "g", tmp_path / "out", metrics="component", distances=True, cluster=small
-        )
-    assert not (tmp_path / "out").exists()
-    assert not (tmp_path / ".out.partial").exists()
-
+from penstock import centrality, etl
 
 METRICS = (
     "closeness,harmonic,betweenness,edge-betweenness,eccentricity,diameter,pagerank,component,"
@@ -48,9 +29,7 @@ def test_degenerate_graphs(tmp_path, rows, more):
     table = {n: pa.array([row[i] for row in rows], kinds[n]) for i, n in enumerate(kinds)}
     table["weight"] = pa.array([1.0] * len(rows), pa.float64())
     pq.write_table(pa.table(table), tmp_path / "e.parquet")
-    report = centrality(
-        tmp_path / "e.parquet", tmp_path / "out", metrics=METRICS, cluster=THREADS, **more
-    )
+    report = centrality(tmp_path / "e.parquet", tmp_path / "out", metrics=METRICS, **more)
     assert report.failed == 0
     assert report.graphs == len({row[0] for row in rows})
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
@@ -74,7 +53,7 @@ def test_graphs_of_a_zoo_that_have_lost_their_nodes(tmp_path, empty):
     pq.write_table(pa.table(table), tmp_path / "e.parquet")
     options = {"format": "zoo", "self_loops": "drop", "drop_isolated": True}
     etl(tmp_path / "e.parquet", tmp_path / "zoo", **options)
-    report = centrality(tmp_path / "zoo", tmp_path / "out", metrics=METRICS, cluster=THREADS)
+    report = centrality(tmp_path / "zoo", tmp_path / "out", metrics=METRICS)
     assert (report.graphs, report.failed) == (4, 0)
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     assert [row["closeness"] for row in found] == [1.0] * len(found)
@@ -113,7 +92,7 @@ def test_options_in_pairs(tmp_path, name, monkeypatch):
     for other in list(PAIRS)[list(PAIRS).index(name) :]:
         given = {name: PAIRS[name], other: PAIRS[other]}
         out = tmp_path / f"out-{other}"
-        centrality(tmp_path / "e.parquet", out, **given, cluster=THREADS)
+        centrality(tmp_path / "e.parquet", out, **given)
         true = nx.DiGraph() if given.get("directed") else nx.Graph()
         true.add_weighted_edges_from(row[1:] for row in rows)
         weight = "weight" if given.get("weighted") else None

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, Graph, centrality, etl
+from penstock import Graph, centrality, etl
 
 
 @pytest.mark.slow
 def test_all_graphs_of_proteins_are_networkxs(data, tmp_path):
     etl(data / "zoo/PROTEINS", tmp_path / "zoo")
-    centrality(tmp_path / "zoo", tmp_path / "out", cluster=ClusterSpec(cluster="threads"))
+    centrality(tmp_path / "zoo", tmp_path / "out")
     rows = pq.read_table(tmp_path / "zoo/graphs.parquet").to_pylist()
     csr, table = Graph.open(tmp_path / "zoo").csr(), pq.read_table(tmp_path / "out/nodes")
     assert len(rows) == 1113
@@ -35,7 +35,7 @@ def test_all_graphs_of_proteins_are_networkxs(data, tmp_path):
                 np.array(found), [wanted[node] for node in nodes], rtol=1e-9, atol=1e-13
             )
     direct = tmp_path / "direct"
-    centrality(data / "zoo/PROTEINS", direct, cluster=ClusterSpec(cluster="threads"))
+    centrality(data / "zoo/PROTEINS", direct)
     found = pq.read_table(direct / "nodes")
     assert found["graph_id"].to_pylist() == table["graph_id"].to_pylist()
     for metric in ("closeness", "betweenness"):
@@ -62,10 +62,7 @@ def test_all_graphs_of_a_control_flow_file_are_networkxs(data, tmp_path, dtype, 
     names = ("graph_id", "source", "target")
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
     pq.write_table(table, tmp_path / "edges.parquet")
-    centrality(
-        tmp_path / "edges.parquet", tmp_path / "out", directed=True, dtype=dtype,
-        cluster=ClusterSpec(cluster="threads"),
-    )  # fmt: skip
+    centrality(tmp_path / "edges.parquet", tmp_path / "out", directed=True, dtype=dtype)
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     values = {(row["graph_id"], row["node"]): row for row in found}
     assert len(values) == len(found) == sum(map(len, zoo.values()))

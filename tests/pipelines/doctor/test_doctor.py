@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,26 +22,20 @@ def findings(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict
     return code, {one["subject"]: one for one in found["findings"]}
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    (one,) = run_check("disk", str(tmp_path / "none"), 0.0)
-    assert one.state == "broken"
-    assert one.remedy
-
-
-def test_a_check_that_hangs_ends(tmp_path: Path) -> None:
+def test_a_check_that_hangs_ends(tmp_path):
     began = time.monotonic()
     (one,) = run_check("machine", str(tmp_path), 0.0, 0.05)
     assert time.monotonic() - began < 10
     assert one.state == "broken"
 
 
-def test_what_needs_a_gpu_is_tried_only_if_one_works(tmp_path: Path) -> None:
+def test_what_needs_a_gpu_is_tried_only_if_one_works(tmp_path):
     found = examine(tmp_path, DoctorOptions(timeout=0.05, bandwidth=False))
     assert {one.subject for one in found} >= {"GPU", "Numba", "disk"}
     assert not {one.subject for one in found} & {"NCCL", "cuDF", "KvikIO"}
 
 
-def test_a_check_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_crashes_is_a_finding(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})"
     )
@@ -52,7 +45,7 @@ def test_a_check_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     assert "SIGSEGV" in one.text
 
 
-def test_the_disk_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
+def test_the_disk_is_measured_and_nothing_is_left(tmp_path):
     began = time.monotonic()
     found = run_check("disk", str(tmp_path), 0.4)
     assert time.monotonic() - began < 10
@@ -62,17 +55,17 @@ def test_the_disk_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-def test_two_ranks_are_started(tmp_path: Path) -> None:
+def test_two_ranks_are_started(tmp_path):
     assert {one.subject: one.state for one in run_check("mpi", str(tmp_path), 0)}["gangs"] == "ok"
 
 
-def test_workers_that_differ() -> None:
-    def worker(numpy: str, devices: str) -> list[Finding]:
+def test_workers_that_differ():
+    def worker(numpy, devices):
         versions = {"python": "3.12.1", "numpy": numpy}
         gpu = Finding("GPU", "ok", devices, None, {"devices": devices})
         return [Finding("versions", "ok", "", None, versions), gpu]
 
-    alike: dict[str, Any] = {"a": worker("2.3.0", "H200"), "b": worker("2.3.0", "H200")}
+    alike = {"a": worker("2.3.0", "H200"), "b": worker("2.3.0", "H200")}
     assert judge_workers(alike) == []
     found = judge_workers({**alike, "c": worker("2.2.0", "CPU"), "d": OSError("it went away")})
     assert {(one.subject, one.state) for one in found} == {
@@ -82,15 +75,9 @@ def test_workers_that_differ() -> None:
 
 
 @pytest.mark.slow
-def test_every_worker_is_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_worker_is_asked(capsys, tmp_path):
     words = "--cluster local -n 2 --memory-limit 1GB --no-bandwidth"
     _, found = findings(capsys, str(tmp_path), *words.split())
     assert found["Numba"]["state"] == "ok"
     assert not [one for one in found if one.startswith("workers: answer")]
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, found = findings(capsys, str(tmp_path), "--device", "gpu", "--no-bandwidth")
-    assert found["GPU"]["state"] in ("ok", "broken")

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from penstock import ClusterSpec, Graph, embed, generate
+from penstock import Graph, embed, generate
 
 
 @pytest.fixture(scope="session")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(tmp_path_factory):
     """A small knowledge graph with held-out triples; tests only read it."""
     path = tmp_path_factory.mktemp("embed") / "kg"
     generate("kg", path, entities=400, triples=6000, relations=6, quiet=True)
@@ -16,9 +12,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(scope="session")
-def trained(
-    graph: Graph, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec
-) -> tuple[Path, embed.TrainReport]:
+def trained(graph, tmp_path_factory):
     """A run that other tests only read."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    return run, embed.train(graph, run, dim=16, epochs=10, batch=200, cluster=cluster)
+    return run, embed.train(graph, run, dim=16, epochs=10, batch=200)

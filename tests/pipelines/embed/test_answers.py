@@ -11,10 +11,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, Graph, embed
+from penstock import Graph, embed
 from penstock.errors import InputError, UsageError
 
-ROWS: dict[str, list[str | None]] = {
+ROWS = {
     "head": ["e7", None, "e7", "e399", None],
     "relation": ["r2", "r0", "r5", "r2", "r1"],
     "tail": [None, "e3", None, None, "e3"],
@@ -28,13 +28,7 @@ def rows_of(answers: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("ending", "known"), [("parquet", False), ("csv.gz", True), ("tsv", False)]
 )
-def test_each_question_has_the_answers_that_predict_gives(
-    trained: tuple[Path, embed.TrainReport],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    ending: str,
-    known: bool,
-) -> None:
+def test_each_question_has_the_answers_that_predict_gives(trained, tmp_path, ending, known):
     run, file = trained[0], tmp_path / f"questions.{ending}"
     if ending == "parquet":
         pq.write_table(pa.table(ROWS), file)
@@ -43,13 +37,13 @@ def test_each_question_has_the_answers_that_predict_gives(
         with pa.output_stream(str(file)) as stream:
             pyarrow.csv.write_csv(pa.table(ROWS), stream, options)
     out = tmp_path / "answers"
-    report = embed.answer(run, out, queries=file, top=4, known=known, cluster=cluster)
+    report = embed.answer(run, out, queries=file, top=4, known=known)
     rows = rows_of(out)
     assert report.count == len(rows) == 20
     for number in range(5):
         head, relation, tail = (ROWS[name][number] for name in ("head", "relation", "tail"))
         asked = {"head": head} if tail is None else {"tail": tail}
-        single = embed.predict(run, relation=relation, top=4, known=known, cluster=cluster, **asked)
+        single = embed.predict(run, relation=relation, top=4, known=known, **asked)
         mine = [row for row in rows if row["question"] == number]
         assert [row["rank"] for row in mine] == [1, 2, 3, 4]
         assert [row["tail" if tail is None else "head"] for row in mine] == [
@@ -62,11 +56,9 @@ def test_each_question_has_the_answers_that_predict_gives(
         assert {row["head" if tail is None else "tail"] for row in mine} == {head or tail}
 
 
-def test_every_node_is_asked_for(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_every_node_is_asked_for(trained, tmp_path):
     run = trained[0]
-    embed.answer(run, tmp_path / "a", relation="r3", side="head", top=3, cluster=cluster)
+    embed.answer(run, tmp_path / "a", relation="r3", side="head", top=3)
     rows = rows_of(tmp_path / "a")
     assert [row["question"] for row in rows] == np.repeat(np.arange(400), 3).tolist()
     held = rows_of_graph(run)
@@ -81,7 +73,6 @@ def rows_of_graph_at(graph: Graph) -> set[tuple[str, str, str]]:
     ids, names = graph.user_ids().to_pylist(), graph.manifest.relations or ()
     csr = graph.csr()
     heads = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    assert csr.relations is not None
     return {
         (ids[h], names[r], ids[t])
         for h, r, t in zip(heads, csr.relations, csr.indices, strict=True)
@@ -98,26 +89,17 @@ def rows_of_graph_at(graph: Graph) -> set[tuple[str, str, str]]:
     ],
     ids=["both", "node", "relation", "columns"],
 )
-def test_bad_questions_are_refused(
-    trained: tuple[Path, embed.TrainReport],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    rows: dict[str, list[str | None]],
-) -> None:
+def test_bad_questions_are_refused(trained, tmp_path, rows):
     pq.write_table(pa.table(rows), tmp_path / "q.parquet")
     options = {} if "relation" in rows else {"relation": "r1"}
     with pytest.raises(InputError):
-        embed.answer(
-            trained[0], tmp_path / "a", queries=tmp_path / "q.parquet", cluster=cluster, **options
-        )
+        embed.answer(trained[0], tmp_path / "a", queries=tmp_path / "q.parquet", **options)
     assert not (tmp_path / "a").exists()
 
 
-def test_unknown_questions_are_skipped_if_asked(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_unknown_questions_are_skipped_if_asked(trained, tmp_path):
     pq.write_table(pa.table({"head": ["strange", "e1"]}), tmp_path / "q.parquet")
-    given = {"queries": tmp_path / "q.parquet", "relation": "r1", "cluster": cluster}
+    given = {"queries": tmp_path / "q.parquet", "relation": "r1"}
     report = embed.answer(trained[0], tmp_path / "a", unknown="skip", **given)
     assert (report.questions, report.skipped, report.count) == (1, 1, 10)
     assert {row["question"] for row in rows_of(tmp_path / "a")} == {1}  # the row of the file
@@ -125,15 +107,13 @@ def test_unknown_questions_are_skipped_if_asked(
         embed.answer(trained[0], tmp_path / "b", side="head", **given)
 
 
-def test_relations_between_two_nodes(
-    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_relations_between_two_nodes(trained, tmp_path):
     run = trained[0]
     held = sorted(rows_of_graph(run))
     pairs = [(held[0][0], held[0][2]), ("e1", "e2"), (held[9][0], held[9][2])]
     rows = {"head": [one for one, _ in pairs], "tail": [other for _, other in pairs]}
     pq.write_table(pa.table(rows), tmp_path / "q.parquet")
-    given: Any = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    given = {"queries": tmp_path / "q.parquet"}
     embed.answer(run, tmp_path / "all", known=True, **given)
     found = rows_of(tmp_path / "all")
     names = {row["relation"] for row in found}
@@ -151,10 +131,8 @@ def test_relations_between_two_nodes(
     assert not known & {(row["head"], row["relation"], row["tail"]) for row in new}
 
 
-def test_scores_of_triples_are_those_of_answers(
-    trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec
-) -> None:
-    answers = embed.predict(trained[0], head="e7", relation="r2", cluster=cluster).answers
+def test_scores_of_triples_are_those_of_answers(trained):
+    answers = embed.predict(trained[0], head="e7", relation="r2").answers
     triples = [("e7", "r2", one["id"]) for one in answers]
     wanted = pytest.approx([one["score"] for one in answers], rel=1e-5)
     assert embed.score(trained[0], triples).tolist() == wanted
@@ -167,9 +145,7 @@ def test_scores_of_triples_are_those_of_answers(
 
 
 @pytest.mark.parametrize("model", ["complex", "distmult"])
-def test_nodes_that_came_after_the_training(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, model: str
-) -> None:
+def test_nodes_that_came_after_the_training(graph, tmp_path, model):
     triples = sorted(rows_of_graph_at(graph))
     left_out = {f"e{n}" for n in range(0, 40, 2)}
     old = [t for t in triples if not left_out & {t[0], t[2]}]
@@ -192,9 +168,9 @@ def test_nodes_that_came_after_the_training(
 
     columns = {"source": "head", "target": "tail", "relation": "relation"}
     etl(tmp_path / "old.parquet", tmp_path / "g", **columns)
-    options: dict[str, Any] = {"model": model, "dim": 16, "epochs": 15, "batch": 200}
-    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
-    given_options: dict[str, Any] = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    options = {"model": model, "dim": 16, "epochs": 15, "batch": 200}
+    embed.train(tmp_path / "g", tmp_path / "run", **options)
+    given_options = {"queries": tmp_path / "q.parquet"}
     with pytest.raises(InputError):
         embed.answer(tmp_path / "run", tmp_path / "a", **given_options)
     embed.answer(

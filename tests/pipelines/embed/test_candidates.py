@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, Graph, embed, etl
+from penstock import Graph, embed, etl
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.pipelines.cli import run as penstock
 
@@ -17,7 +17,7 @@ USERS, ITEMS = 60, 25
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shop(tmp_path_factory):
     """Users that like items of their group, and see any; nodes have types."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("shop")
     users = rng.integers(0, USERS, 2500)
@@ -26,21 +26,21 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = np.where(likes, "likes", "sees")
     rows = sorted({f"{u}\t{r}\t{i}\n" for u, r, i in zip(users, names, items, strict=True)})
     (folder / "e.tsv").write_text("user\trelation\titem\n" + "".join(rows))
-    given: dict[str, Any] = {"source": "user", "target": "item", "relation": "relation"}
+    given = {"source": "user", "target": "item", "relation": "relation"}
     given |= {"source_type": "u", "target_type": "i", "split_edges": (0.8, 0.1, 0.1)}
     etl(folder / "e.tsv", folder / "g", directed=True, **given)
     return folder / "g"
 
 
-def trained(shop: Path, out: Path, cluster: ClusterSpec, **options: Any) -> embed.TrainReport:
+def trained(shop: Path, out: Path, **options: Any) -> embed.TrainReport:
     given = {"model": "distmult", "dim": 8, "epochs": 3, "batch": 50, "negatives": 16} | options
-    return embed.train(shop, out, cluster=cluster, **given)
+    return embed.train(shop, out, **given)
 
 
 @pytest.fixture(scope="module")
-def run(shop: Path, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec) -> Path:
+def run(shop, tmp_path_factory):
     out = tmp_path_factory.mktemp("candidates") / "run"
-    trained(shop, out, cluster)
+    trained(shop, out)
     return out
 
 
@@ -68,9 +68,7 @@ def tail_ranks(shop: Path, run: Path, allowed: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("how", ["type:i", "by-relation", "file", "all"])
-def test_answers_are_ranked_among_candidates(
-    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, how: str
-) -> None:
+def test_answers_are_ranked_among_candidates(shop, run, tmp_path, how):
     graph = Graph.open(shop)
     ids, types = graph.user_ids().to_pylist(), graph.node_column("type").to_pylist()
     items = [n for n, kind in enumerate(types) if kind == "i"]
@@ -78,26 +76,23 @@ def test_answers_are_ranked_among_candidates(
     if how == "file":
         (tmp_path / "items.txt").write_text("".join(f"{ids[n]}\n" for n in chosen))
     given = str(tmp_path / "items.txt") if how == "file" else how
-    found = embed.evaluate(run, filtered=True, candidates=given, cluster=cluster)
+    found = embed.evaluate(run, filtered=True, candidates=given)
     assert found.candidates == len(chosen)
     wanted = tail_ranks(shop, run, lambda relation: chosen)
-    assert found.tail is not None
     assert found.tail["mr"] == pytest.approx(np.mean(wanted), rel=1e-3)
     assert found.tail["mrr"] == pytest.approx(np.mean(1 / np.array(wanted)), rel=1e-3)
 
 
 @pytest.mark.parametrize("how", ["type:i", "by-relation"])
-def test_answers_are_candidates(
-    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, how: str
-) -> None:
-    given: dict[str, Any] = {"relation": "likes", "candidates": how, "cluster": cluster}
+def test_answers_are_candidates(shop, run, tmp_path, how):
+    given = {"relation": "likes", "candidates": how}
     embed.answer(run, tmp_path / "a", top=5, **given)
     rows = pq.read_table(tmp_path / "a").to_pylist()
     assert {row["tail"][:2] for row in rows} == {"i:"}
     mine = [row for row in rows if row["head"] == "u:7"]
     single = embed.predict(run, head="u:7", top=5, **given).answers
     assert [row["tail"] for row in mine] == [one["id"] for one in single]
-    free = embed.predict(run, head="u:7", relation="likes", top=USERS + ITEMS, cluster=cluster)
+    free = embed.predict(run, head="u:7", relation="likes", top=USERS + ITEMS)
     items = [one["id"] for one in free.answers if one["id"].startswith("i:")]
     assert items[:5] == [one["id"] for one in single]
 
@@ -105,25 +100,19 @@ def test_answers_are_candidates(
 @pytest.mark.parametrize(
     "more", [{}, {"negatives": "all"}, {"by_degree": 0.5}, {"partitions": 6, "batch": 25}]
 )
-def test_negatives_and_what_follows_a_training_are_its_candidates(
-    shop: Path, tmp_path: Path, cluster: ClusterSpec, more: dict[str, Any]
-) -> None:
+def test_negatives_and_what_follows_a_training_are_its_candidates(shop, tmp_path, more):
     given = {"candidates": "type:i", "corrupt": "tail", **more}
-    report = trained(shop, tmp_path / "run", cluster, epochs=8, **given)
-    assert report.trained.validation is not None
-    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last", cluster=cluster)
+    trained(shop, tmp_path / "run", epochs=8, **given)
+    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last")
     assert found.candidates == ITEMS
-    assert found.tail is not None
     assert found.tail["mrr"] > 0.3  # of a random order: 0.15
-    lifted = embed.evaluate(tmp_path / "run", candidates="all", cluster=cluster)
+    lifted = embed.evaluate(tmp_path / "run", candidates="all")
     assert lifted.candidates == USERS + ITEMS
-    answers = embed.predict(tmp_path / "run", head="u:7", relation="likes", cluster=cluster).answers
+    answers = embed.predict(tmp_path / "run", head="u:7", relation="likes").answers
     assert {one["id"][:2] for one in answers} == {"i:"}
 
 
-def test_candidates_that_match_nothing(
-    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_candidates_that_match_nothing(shop, run, tmp_path):
     (tmp_path / "none.txt").write_text("nobody\n")
     for given, error in (
         (str(tmp_path / "none.txt"), InputError),
@@ -132,30 +121,26 @@ def test_candidates_that_match_nothing(
         (str(tmp_path / "missing"), UsageError),
     ):
         with pytest.raises(error):
-            embed.evaluate(run, candidates=given, cluster=cluster)
+            embed.evaluate(run, candidates=given)
         with pytest.raises(error):
-            trained(shop, tmp_path / "run", cluster, candidates=given)
+            trained(shop, tmp_path / "run", candidates=given)
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_takes_a_number_and_a_file_counts_as_an_input(
-    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_takes_a_number_and_a_file_counts_as_an_input(shop, run, tmp_path, monkeypatch):
     assert penstock(["embed", "evaluate", str(run), "--candidates", "7", "--seed", "4", "-q"]) == 0
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     items = [f"i:{n}\n" for n in range(ITEMS)]
     (tmp_path / "items.txt").write_text("".join(items))
     options = {"candidates": "~/items.txt", "schedule": "constant"}
-    trained(shop, tmp_path / "run", cluster, **options)
+    trained(shop, tmp_path / "run", **options)
     (tmp_path / "items.txt").write_text("".join(items[:9]))
     with pytest.raises(PenstockError):
-        trained(shop, tmp_path / "run", cluster, resume=True, **options | {"epochs": 5})
+        trained(shop, tmp_path / "run", resume=True, **options | {"epochs": 5})
 
 
-def test_by_relation_of_a_run_without_relations_is_what_any_edge_leads_to(
-    shop: Path, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    trained(shop, tmp_path / "run", cluster, model="dot")
-    found = embed.evaluate(tmp_path / "run", candidates="by-relation", cluster=cluster)
+def test_by_relation_of_a_run_without_relations_is_what_any_edge_leads_to(shop, tmp_path):
+    trained(shop, tmp_path / "run", model="dot")
+    found = embed.evaluate(tmp_path / "run", candidates="by-relation")
     assert found.candidates == ITEMS

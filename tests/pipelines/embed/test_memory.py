@@ -7,14 +7,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, embed
+from penstock import CSR, Graph, embed
 from penstock.kernels.cpu import embed as kernels
 from penstock.pipelines.embed.planning import memory_to_begin, memory_to_train
 from penstock.pipelines.embed.run import Run
@@ -43,7 +42,7 @@ def taken(does: Callable[[], Any]) -> int:
 
 
 @pytest.fixture(scope="module", params=["numbers", "names"])
-def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def wide(request, tmp_path_factory):
     """A graph of many nodes and few edges."""
     path = tmp_path_factory.mktemp("wide") / "g"
     ends = np.random.default_rng(0).integers(0, NODES, (2, NODES))
@@ -55,14 +54,12 @@ def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
-def test_a_warm_start_is_counted(
-    wide: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int
-) -> None:
-    first, options = tmp_path / "first", {"dim": 4, "epochs": 1, "cluster": cluster}
+def test_a_warm_start_is_counted(wide, tmp_path, partitions):
+    first, options = tmp_path / "first", {"dim": 4, "epochs": 1}
     embed.train(wide, first, lr=1e-9, batch=70_000, negatives=1, **options)
     run = Run.load(first)
 
-    def begin() -> None:
+    def begin():
         layout = node_layout(NODES, partitions, 0)
         with ExitStack() as opened:
             warm = WarmStart(first, (), wide, run.training.rules(0), opened)
@@ -78,20 +75,19 @@ def test_a_warm_start_is_counted(
     assert expected / 3 < took <= expected
     # It is in the plan.
     need = [
-        embed.train.plan(wide, tmp_path / "run", dim=4, cluster=cluster, **more)
-        for more in ({}, {"init": first})
+        embed.train.plan(wide, tmp_path / "run", dim=4, **more) for more in ({}, {"init": first})
     ]
     assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
-def test_negatives_by_degree_are_counted(wide: Graph, partitions: int) -> None:
+def test_negatives_by_degree_are_counted(wide, partitions):
     training = Training(model="dot", by_degree=0.5, partitions=partitions)
     layout = node_layout(NODES, partitions, 0)
     held = tuple(range(min(partitions, 3)))
     first_rows = {p: int(layout.starts[p]) for p in held}
 
-    def draw() -> None:
+    def draw():
         negatives = Negatives(Graph.open(wide.path), training, layout, kernels)
         drawn = []
         for kept in (held, held[:-1]):  # of a state: before its swap, and while that runs

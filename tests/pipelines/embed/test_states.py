@@ -15,18 +15,8 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import (
-    CorruptFile,
-    GraphError,
-    InputError,
-    PenstockWarning,
-    UsageError,
-)
-from penstock.pipelines.embed.planning import (
-    batch_problem,
-    check_graph,
-    fewest_partitions,
-)
+from penstock.errors import CorruptFile, GraphError, InputError, PenstockWarning, UsageError
+from penstock.pipelines.embed.planning import batch_problem, check_graph, fewest_partitions
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
@@ -36,8 +26,7 @@ from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.training import checkpoint
 
-Trained = tuple[Path, embed.TrainReport]
-SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
+SMALL = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
 
 
 def same(one: Path, other: Path) -> None:
@@ -65,7 +54,7 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 
 
 @pytest.fixture
-def mine(trained: Trained, tmp_path: Path) -> Path:
+def mine(trained, tmp_path):
     """A copy of a run, to be changed."""
     shutil.copytree(trained[0], tmp_path / "mine")
     return tmp_path / "mine"
@@ -75,36 +64,34 @@ def mine(trained: Trained, tmp_path: Path) -> Path:
 
 
 class Alone:
-    """The communicator of a training run that goes on meanwhile, of which it is the only rank."""
+    """The communicator of a training run that runs meanwhile on one rank."""
 
     rank, size = 0, 1
 
     def log(self, **metrics: Any) -> None:
-        """Tell nobody."""
+        """Write nothing."""
 
     def check(self) -> None:
-        """Go on."""
+        """Continue."""
 
 
-def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
-    tmp_path: Path, cluster: ClusterSpec, monkeypatch: Any
-) -> None:
+def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(tmp_path, monkeypatch):
     """Partitions are read one after another, and written over in between."""
     generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
-    options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
-    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
+    options = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, **options)
     held = Run.load(tmp_path / "run")
     rows, trained = TableSource.vectors, []
 
-    def read_slowly(source: TableSource, partition: int) -> Any:
+    def read_slowly(source, partition):
         if partition == 2 and len(trained) < 2:
             trained.append(3 + 2 * len(trained))
             training = replace(held.training, epochs=trained[-1])
             task = TrainTask(tmp_path / "g", tmp_path / "run", training)
-            train(Alone(), task)  # type: ignore[arg-type]
+            train(Alone(), task)
         return rows(source, partition)
 
-    def export() -> Any:
+    def export():
         embed.export(tmp_path / "run", tmp_path / "out", overwrite=True)
         return Vectors.open(tmp_path / "out").values.tolist()
 
@@ -124,13 +111,13 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
 
 @pytest.mark.parametrize("partitions", [None, 4])
 def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int | None
-) -> None:
+    mine, graph, tmp_path, partitions
+):
     options = {**SMALL, "init": mine, "epochs": 1, "batch": 50, "partitions": partitions}
-    embed.train(graph, tmp_path / "whole", cluster=cluster, **options)
-    embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    embed.train(graph, tmp_path / "whole", **options)
+    embed.train(graph, tmp_path / "run", **options)
     before_a_checkpoint(tmp_path / "run")
-    again = embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+    again = embed.train(graph, tmp_path / "run", resume=True, **options)
     assert again.trained.known == {"nodes": 400, "relations": 6}
     same(tmp_path / "whole", tmp_path / "run")
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
@@ -140,14 +127,12 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
         lambda body: body["about"].update(note="trained further"),
     )
     with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
+        embed.train(graph, tmp_path / "run", resume=True, **options)
     assert str(mine) in str(error.value)
 
 
-def test_a_run_goes_on_without_the_one_it_began_with(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    options = {**SMALL, "init": mine, "cluster": cluster}
+def test_a_run_resumes_without_the_one_it_began_with(mine, graph, tmp_path):
+    options = {**SMALL, "init": mine}
     embed.train(graph, tmp_path / "whole", epochs=2, **options)
     embed.train(graph, tmp_path / "run", epochs=1, **options)
     shutil.rmtree(mine)
@@ -156,75 +141,51 @@ def test_a_run_goes_on_without_the_one_it_began_with(
     same(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_line_that_was_cut_off_is_dropped(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+def test_a_line_that_was_cut_off_is_dropped(graph, tmp_path):
+    embed.train(graph, tmp_path / "run", epochs=1, **SMALL)
     lines = tmp_path / "run/metrics.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"epoch": 2, "lo\xc3')
-    embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **SMALL)
+    embed.train(graph, tmp_path / "run", epochs=2, resume=True, **SMALL)
     assert [json.loads(line)["epoch"] for line in lines.read_text().splitlines()] == [1, 2]
 
 
 # -- edited by hand --------------------------------------------------------------------------------
 
 
-def test_ids_of_other_nodes_are_refused_and_written_again(
-    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_ids_of_other_nodes_are_refused_and_written_again(mine, graph, tmp_path):
     path, before = mine / "ids.parquet", pq.read_table(mine / "ids.parquet")
     pq.write_table(before.slice(1), path)
     for does in (
-        lambda: embed.evaluate(mine, cluster=cluster),
-        lambda: embed.predict(mine, cluster=cluster, head="e1", relation="r0"),
+        lambda: embed.evaluate(mine),
+        lambda: embed.predict(mine, head="e1", relation="r0"),
         lambda: embed.export(mine, tmp_path / "v"),
         lambda: embed.vectors(mine),
-        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16, cluster=cluster),
+        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16),
     ):
         with pytest.raises(CorruptFile) as error:
             does()
         assert path.name in str(error.value)
-    embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True, cluster=cluster)
+    embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True)
     assert pq.read_table(path).equals(before)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda body: body["partitions"].pop(),
-        lambda body: body["partitions"].__setitem__(0, [7, 1, 0]),
-        lambda body: body.pop("partitions"),
-    ],
-    ids=["too few", "place", "none"],
-)
-def test_a_checkpoint_that_names_no_places_is_refused(
-    mine: Path, cluster: ClusterSpec, change: Any
-) -> None:
-    edit(mine / "checkpoints/best.safetensors", change)
-    with pytest.raises(CorruptFile) as error:
-        embed.evaluate(mine, cluster=cluster)
-    assert "best.safetensors" in str(error.value)
-
-
 @pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_a_table_that_is_lost_is_not_made_again(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, how: str
-) -> None:
+def test_a_table_that_is_lost_is_not_made_again(graph, tmp_path, how):
     run, more = tmp_path / "run", {**SMALL, "batch": 50, "partitions": 4}
-    embed.train(graph, run, epochs=1, cluster=cluster, **more)
+    embed.train(graph, run, epochs=1, **more)
     table = run / "checkpoints/nodes.table"
     part = table.read_bytes()[:5000]
     table.unlink()
     if how == "truncated":
         table.write_bytes(part)
     with pytest.raises(GraphError) as error:
-        embed.train(graph, run, epochs=2, cluster=cluster, resume=True, **more)
+        embed.train(graph, run, epochs=2, resume=True, **more)
     assert table.name in str(error.value)
     assert table.exists() == (how == "truncated")
 
 
 @pytest.mark.gpu
-def test_a_gpus_memory_is_given_back_after_training(graph: Graph, tmp_path: Path) -> None:
+def test_a_gpus_memory_is_given_back_after_training(graph, tmp_path):
     import cupy
 
     pool, spec = cupy.get_default_memory_pool(), ClusterSpec(cluster="threads", device="gpu")
@@ -235,11 +196,9 @@ def test_a_gpus_memory_is_given_back_after_training(graph: Graph, tmp_path: Path
     assert pool.free_bytes() < 8 << 20  # what lies between what is still used
 
 
-def test_places_that_are_not_there_are_refused(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_places_that_are_not_there_are_refused(graph, tmp_path):
     run = tmp_path / "run"
-    embed.train(graph, run, partitions=4, epochs=1, cluster=cluster, **{**SMALL, "batch": 50})
+    embed.train(graph, run, partitions=4, epochs=1, **{**SMALL, "batch": 50})
     path = run / "checkpoints/places.npy"
     places = np.load(path)
     places[3] = 10**6
@@ -252,7 +211,7 @@ def test_places_that_are_not_there_are_refused(
 # -- other graphs, and none ------------------------------------------------------------------------
 
 
-def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_ids_of_another_type_are_compared_as_text(tmp_path):
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 40, (2, 400))
     csr = CSR.from_edges(*ends, 40, relations=rng.integers(0, 2, 400).astype(np.int32))
@@ -261,55 +220,52 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path: Path, cluster: Clust
             writer.edges(csr)
             writer.nodes(ids)
             writer.manifest = replace(writer.manifest, relations=("a", "b"))
-    small = {**SMALL, "batch": 50, "epochs": 1, "cluster": cluster}
+    small = {**SMALL, "batch": 50, "epochs": 1}
     for one, other in (("number", "text"), ("text", "number")):
         embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)
         warm = {**small, "init": tmp_path / f"{one}-run"}
         found = embed.train(tmp_path / other, tmp_path / f"{other}-warm", **warm)
         assert found.trained.known == {"nodes": 39, "relations": 2}
         ranked = embed.evaluate(
-            tmp_path / f"{one}-run", graph=tmp_path / other, split="train", unknown="skip",
-            cluster=cluster,
-        )  # fmt: skip
+            tmp_path / f"{one}-run", graph=tmp_path / other, split="train", unknown="skip"
+        )
         assert ranked.skipped == np.count_nonzero((ends == 39).any(axis=0))
 
 
-def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_known_answers_need_no_graph(mine, tmp_path):
     edit(mine / "run.json", lambda body: body.update(graph=str(tmp_path / "gone")))
     asked = {"head": "e1", "relation": "r0", "top": 3}
-    assert len(embed.predict(mine, known=True, cluster=cluster, **asked).answers) == 3
+    assert len(embed.predict(mine, known=True, **asked).answers) == 3
     with pytest.raises(InputError):
-        embed.predict(mine, cluster=cluster, **asked)
+        embed.predict(mine, **asked)
 
 
-def test_triples_of_an_undirected_graph_answer_both_ways(
-    tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_triples_of_an_undirected_graph_answer_both_ways(tmp_path):
     """With every pair of nodes known, in one direction, no candidate is left to rank above."""
     edges = tmp_path / "edges.csv"
     edges.write_text("source,target\na,b\nb,c\n")
-    etl(edges, tmp_path / "g", directed=False, cluster=cluster)
-    more: dict[str, Any] = {"dim": 4, "batch": 2, "epochs": 1, "model": "dot"}
-    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **more)
+    etl(edges, tmp_path / "g", directed=False)
+    more = {"dim": 4, "batch": 2, "epochs": 1, "model": "dot"}
+    embed.train(tmp_path / "g", tmp_path / "run", **more)
     triples = tmp_path / "triples"
     triples.write_text("a\ta\nb\tb\nc\tc\na\tb\nb\tc\nc\ta\n")
-    found = embed.evaluate(tmp_path / "run", triples=triples, filtered=True, cluster=cluster)
+    found = embed.evaluate(tmp_path / "run", triples=triples, filtered=True)
     assert found.scores["mr"] == 1
 
 
-def test_a_graph_that_was_made_again_is_said(tmp_path: Path, cluster: ClusterSpec) -> None:
+def test_a_graph_that_was_made_again_is_a_warning(tmp_path):
     made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
     generate("kg", tmp_path / "g", **made)
-    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, cluster=cluster, dim=4)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, dim=4)
     generate("kg", tmp_path / "g", seed=1, overwrite=True, **made)
     with pytest.warns(PenstockWarning, match=str(tmp_path / "g")):
-        embed.evaluate(tmp_path / "run", cluster=cluster)
+        embed.evaluate(tmp_path / "run")
 
 
 # -- options that meet -----------------------------------------------------------------------------
 
 
-def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
+def test_partitions_beyond_any_use_are_refused(graph):
     large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
     check_graph(large, Training(partitions=1024))
     check_graph(large, Training(partitions=4096), 4)
@@ -332,9 +288,7 @@ def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     ],
     ids=str,
 )
-def test_a_batch_that_is_too_large_is_refused_before_the_training(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any]
-) -> None:
+def test_a_batch_that_is_too_large_is_refused_before_the_training(graph, tmp_path, options):
     """By what was asked for, up to the largest that is fine."""
     ranks, partitions = options.get("parts", 1), options.get("partitions", 1)
     if partitions in (5, 16):
@@ -347,6 +301,6 @@ def test_a_batch_that_is_too_large_is_refused_before_the_training(
     assert batch_problem(graph, fine, ranks) is None
     given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
     with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", cluster=cluster, **given)
+        embed.train(graph, tmp_path / "run", **given)
     assert f"{most:,}" in str(error.value)
     assert not (tmp_path / "run").exists()

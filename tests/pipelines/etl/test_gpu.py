@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import dask
 import numpy as np
@@ -14,7 +12,6 @@ import pandas as pd
 import pytest
 
 from penstock import Graph, etl
-from penstock.cluster.spec import ClusterSpec
 from penstock.workers.resources import device
 
 pytestmark = pytest.mark.gpu
@@ -35,18 +32,26 @@ def backend(name: str) -> Iterator[None]:
     [
         {"weight": "none", "relation": "none"},
         {"weight": "weight", "relation": "relation", "time": "time", "relabel": "random"},
-        {"weight": "weight", "duplicates": "max", "directed": True, "relation": "none",
-         "split_edges": (0.8, 0.1, 0.1)},
-        {"relation": "relation", "duplicates": "first", "self_loops": "keep",
-         "split_edges": (0.5, 0.2, 0.3), "min_degree": 2},
+        {
+            "weight": "weight",
+            "duplicates": "max",
+            "directed": True,
+            "relation": "none",
+            "split_edges": (0.8, 0.1, 0.1),
+        },
+        {
+            "relation": "relation",
+            "duplicates": "first",
+            "self_loops": "keep",
+            "split_edges": (0.5, 0.2, 0.3),
+            "min_degree": 2,
+        },
     ],
-)  # fmt: skip
-def test_same_bytes_as_on_the_cpu(
-    tmp_path: Path, cluster: ClusterSpec, kind: str, options: dict[str, Any]
-) -> None:
+)
+def test_same_bytes_as_on_the_cpu(tmp_path, kind, options):
     random = np.random.default_rng(0)
     ends = (random.random((20_000, 2)) ** 2 * 3000).astype(np.int64)
-    names: Any = {
+    names = {
         "int": ends * 3 - 500,
         "wide": ends * 2**50 - 2**60,
         "string": np.char.add("n\u00e9", ends.astype(str)),
@@ -65,6 +70,6 @@ def test_same_bytes_as_on_the_cpu(
         with backend(name):
             assert device.gpu() == (name == "gpu")
             assert device.frames() == (name == "gpu" and find_spec("cudf") is not None)
-            etl(tmp_path / "edges.parquet", tmp_path / name, cluster=cluster, **options)
+            etl(tmp_path / "edges.parquet", tmp_path / name, **options)
     manifests = [Graph.open(tmp_path / name).manifest for name in ("cpu", "gpu")]
     assert manifests[0].files == manifests[1].files

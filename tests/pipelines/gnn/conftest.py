@@ -1,10 +1,5 @@
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +7,7 @@ from penstock import Graph, generate
 
 
 @pytest.fixture(scope="session")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def blocks(tmp_path_factory):
     """A block model that is easily learnt; tests only read it."""
     path = tmp_path_factory.mktemp("gnn") / "blocks"
     generate("sbm", path, nodes=400, blocks=4, width=16, noise=1, quiet=True)
@@ -20,17 +15,17 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture
-def own_blocks(blocks: Graph, tmp_path: Path) -> Graph:
+def own_blocks(blocks, tmp_path):
     """The same, to change."""
     shutil.copytree(blocks.path, tmp_path / "g")
     return Graph.open(tmp_path / "g")
 
 
 @pytest.fixture
-def manifest_of(own_blocks: Graph) -> Callable[..., Graph]:
+def manifest_of(own_blocks):
     """The same with other entries in its manifest."""
 
-    def change(**entries: Any) -> Graph:
+    def change(**entries):
         replace(own_blocks.manifest, **entries).save(own_blocks.path)
         return Graph.open(own_blocks.path)
 

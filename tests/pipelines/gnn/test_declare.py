@@ -1,24 +1,15 @@
 """From flags to a model and a training run, and what is refused before anything starts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from penstock import Graph, gnn
+from penstock import gnn
 from penstock.errors import MissingFile, UsageError
-from penstock.pipelines.gnn.declare import (
-    check_graph,
-    declared_model,
-)
+from penstock.pipelines.gnn.declare import check_graph, declared_model
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.workers.gnn.plan.spec import Training
 
 
-def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
+def test_a_file_declares_the_whole_model(tmp_path):
     path = tmp_path / "model.yaml"
     path.write_text("layers:\n  - {kind: sage, channels: 8, aggregate: sum}\n  - {kind: gat}\n")
     model = declared_model(GnnOptions(spec=path, epochs=3))
@@ -40,7 +31,7 @@ def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
         ("", "layers"),
     ],
 )
-def test_what_is_no_declaration_is_refused(tmp_path: Path, text: str, named: str) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path, text, named):
     path = tmp_path / "model.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:
@@ -60,14 +51,12 @@ def test_what_is_no_declaration_is_refused(tmp_path: Path, text: str, named: str
     ],
     ids=str,
 )
-def test_graphs_that_cannot_be_learnt(
-    manifest_of: Callable[..., Graph], changes: dict[str, Any], training: dict[str, Any]
-) -> None:
+def test_graphs_that_cannot_be_learnt(manifest_of, changes, training):
     with pytest.raises(UsageError):
         check_graph(manifest_of(**changes), Training(**training))
 
 
-def test_python_takes_a_training(blocks: Graph) -> None:
+def test_python_takes_a_training(blocks):
     training = gnn.Training(epochs=7, feature_layout="dense", order="transform")
     one = gnn.plan(blocks, training=training, hidden=8)
     other = gnn.plan(blocks, epochs=7, feature_layout="dense", order="transform", hidden=8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
-from penstock.errors import (
-    OutputExists,
-    PenstockWarning,
-    UsageError,
-)
+from penstock.errors import PenstockWarning, UsageError
 from penstock.files import sha256_of
 from penstock.pipelines.cli import run
 from penstock.workers.gnn import predict
@@ -36,19 +31,17 @@ def table(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    blocks: Graph, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec
-) -> tuple[Path, gnn.TrainReport]:
+def trained(blocks, tmp_path_factory):
     """A run that other tests only read."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True, cluster=cluster)
+    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True)
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Callable[..., Graph]:
+def ring(tmp_path):
     """Write a ring of nodes with labels of any kind."""
 
-    def make(label: Any, *, in_split: Any = True, **about: Any) -> Graph:
+    def make(label, *, in_split=True, **about):
         count = len(label)
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
@@ -64,61 +57,13 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
     return make
 
 
-def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
-    folder, report = trained
-    assert report.trained.metrics["test"]["score"] > 0.95
-    assert len(metrics(folder)) == 40
-    assert len(report.to_dict()["profile"]["ranks"]) == 1
-    assert "layer" in report.text()
-    body = gnn.evaluate(folder, cluster=cluster).to_dict()
-    assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
-    assert body["roc_auc"] > 0.99
-    assert np.sum(body["confusion"]) == body["nodes"]
-    assert not list(folder.glob(".evaluate*"))
-
-
 # -- train, evaluate, predict ----------------------------------------------------------------------
 
 
-def test_predictions_have_the_users_ids(
-    trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    folder, report = trained
-    made = gnn.predict(folder, tmp_path / "p", embeddings=True, probabilities=True, cluster=cluster)
-    found = table(tmp_path / "p")
-    assert made.nodes == found.num_rows == 400
-    assert found["id"].to_pylist() == blocks.user_ids().to_pylist()
-    chances = np.array(found["probabilities"].to_pylist())
-    assert chances.shape == (400, 4)
-    np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(chances.argmax(axis=1), found["prediction"])
-    labels = [f"b{number}" for number in found["prediction"].to_pylist()]
-    assert found["predicted_label"].to_pylist() == labels
-    assert np.array(found["embedding"].to_pylist()).shape == (400, 16)
-    test = blocks.split("test")
-    right = np.asarray(found["prediction"])[test] == blocks.labels()[test]
-    assert right.mean() == pytest.approx(report.trained.metrics["test"]["score"])
-    about = json.loads((tmp_path / "p/_predictions.json").read_text())
-    assert about["classes"] == ["b0", "b1", "b2", "b3"]
-    assert (tmp_path / "p" / next(iter(about["files"]))).is_file()
-    with pytest.raises(OutputExists):
-        gnn.predict(folder, tmp_path / "p")
-    again = {"embeddings": True, "probabilities": True, "resume": True}
-    assert gnn.predict(folder, tmp_path / "p", cluster=cluster, **again) == made
-    gnn.predict(folder, tmp_path / "p", checkpoint="last", overwrite=True, cluster=cluster)
-    names = ["id", "prediction", "predicted_label", "probability", "split"]
-    assert table(tmp_path / "p").column_names == names
-
-
-def test_another_graph(
-    trained: tuple[Path, gnn.TrainReport],
-    manifest_of: Callable[..., Graph],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-) -> None:
+def test_another_graph(trained, manifest_of, tmp_path):
     folder, _ = trained
     unlabelled = manifest_of(labels=None, classes=None)
-    gnn.predict(folder, tmp_path / "p", graph=unlabelled, cluster=cluster)
+    gnn.predict(folder, tmp_path / "p", graph=unlabelled)
     assert table(tmp_path / "p").num_rows == 400
     with pytest.raises(UsageError):
         gnn.evaluate(folder, graph=unlabelled)
@@ -140,13 +85,7 @@ def test_another_graph(
     ],
     ids=str,
 )
-def test_edges_of_another_kind_are_refused(
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    first: dict[str, Any],
-    other: dict[str, Any],
-    refused: bool,
-) -> None:
+def test_edges_of_another_kind_are_refused(tmp_path, first, other, refused):
     ends = np.arange(40)
     edges = pd.DataFrame(
         {"src": ends, "dst": (ends * 7) % 40, "how": np.where(ends < 20, "r", "s")}
@@ -156,25 +95,27 @@ def test_edges_of_another_kind_are_refused(
     nodes.to_csv(tmp_path / "n.csv", index=False)
     for name, more in (("first", first), ("other", other)):
         etl(
-            tmp_path / "e.csv", tmp_path / name, cluster=cluster, nodes=tmp_path / "n.csv",
-            label="kind", feature_columns=("x",), split_nodes=(0.5, 0.2, 0.3), time="when", **more,
-        )  # fmt: skip
+            tmp_path / "e.csv",
+            tmp_path / name,
+            nodes=tmp_path / "n.csv",
+            label="kind",
+            feature_columns=("x",),
+            split_nodes=(0.5, 0.2, 0.3),
+            time="when",
+            **more,
+        )
     weighted = bool(first.get("weight"))
-    gnn.train(
-        tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted, cluster=cluster
-    )
+    gnn.train(tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted)
     line = ["gnn", "evaluate", str(tmp_path / "run"), "--cluster", "threads"]
     assert run(line) == 0
     assert run([*line, "--graph", str(tmp_path / "other")]) == (2 if refused else 0)
 
 
 @pytest.mark.parametrize("kind", ["class", "multi"])
-def test_classes_of_another_graph_are_found_by_name(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
-) -> None:
-    """There is no b any more; nodes of the class new are never right."""
+def test_classes_of_another_graph_are_found_by_name(ring, tmp_path, kind):
+    """The class b is gone; nodes of the class new are never right."""
 
-    def labels(classes: tuple[str, ...], names: list[str | None]) -> Any:
+    def labels(classes, names):
         numbers = [None if name is None else classes.index(name) for name in names]
         if kind == "class":
             return pa.array(numbers, pa.int32())
@@ -182,12 +123,12 @@ def test_classes_of_another_graph_are_found_by_name(
 
     learnt, there = ("a", "b", "c"), ("c", "new", "a")
     first = ring(labels(learnt, [*"abacaa"] * 10), labels=kind, classes=learnt)
-    gnn.train(first, tmp_path / "run", epochs=20, hidden=8, cluster=cluster)
+    gnn.train(first, tmp_path / "run", epochs=20, hidden=8)
     shutil.rmtree(first.path)
     names = ["a", "new", "c", "a", None, "c"] * 10
     other = ring(labels(there, names), labels=kind, classes=there)
-    found = gnn.evaluate(tmp_path / "run", graph=other, split="all", cluster=cluster)
-    gnn.predict(tmp_path / "run", tmp_path / "p", graph=other, cluster=cluster)
+    found = gnn.evaluate(tmp_path / "run", graph=other, split="all")
+    gnn.predict(tmp_path / "run", tmp_path / "p", graph=other)
     given = table(tmp_path / "p")["predicted_label"].to_pylist()
     known = [(n, g) for n, g in zip(names, given, strict=True) if n is not None]
     right = [g == (n if kind == "class" else [n]) for n, g in known]
@@ -198,21 +139,20 @@ def test_classes_of_another_graph_are_found_by_name(
 
 
 @pytest.fixture
-def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
+def people(tmp_path):
     """Make a graph of a ring and of a node table with the columns that are named."""
     rng = np.random.default_rng(1)
     ends = np.arange(50)
     pd.DataFrame({"src": ends, "dst": (ends + 1) % 50}).to_csv(tmp_path / "e.csv", index=False)
     columns = {name: rng.random(50) for name in ("age", "income", "visits", "score", "more")}
 
-    def make(name: str, *named: str) -> Path:
+    def make(name, *named):
         nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b")})
         chosen = nodes.assign(**{column: columns[column] for column in named})
         chosen.to_csv(tmp_path / f"{name}.csv", index=False)
         etl(
             tmp_path / "e.csv",
             tmp_path / name,
-            cluster=cluster,
             nodes=tmp_path / f"{name}.csv",
             label="kind",
             feature_columns=named,
@@ -223,19 +163,15 @@ def people(tmp_path: Path, cluster: ClusterSpec) -> Callable[..., Path]:
     return make
 
 
-def test_features_are_found_by_name(
-    people: Callable[..., Path],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-) -> None:
+def test_features_are_found_by_name(people, tmp_path):
     first = people("first", "age", "income", "visits")
     folder = tmp_path / "run"
-    gnn.train(first, folder, epochs=3, hidden=8, cluster=cluster)
+    gnn.train(first, folder, epochs=3, hidden=8)
     assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
 
-    def predicted(graph: Path) -> Any:
+    def predicted(graph):
         options = {"probabilities": True, "overwrite": True}
-        report = gnn.predict(folder, tmp_path / "p", graph=graph, cluster=cluster, **options)
+        report = gnn.predict(folder, tmp_path / "p", graph=graph, **options)
         return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
 
     own, expected = predicted(first)
@@ -253,42 +189,38 @@ def test_features_are_found_by_name(
     with pytest.raises(UsageError) as error:
         predicted(people("others", "age", "score", "more"))
     assert "income, visits" in str(error.value)
-    scores = gnn.evaluate(folder, graph=wider, cluster=cluster)
-    assert scores.scores["accuracy"] == gnn.evaluate(folder, cluster=cluster).scores["accuracy"]
+    scores = gnn.evaluate(folder, graph=wider)
+    assert scores.scores["accuracy"] == gnn.evaluate(folder).scores["accuracy"]
 
 
-def test_another_graph_is_standardised_as_the_first(
-    people: Callable[..., Path], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_another_graph_is_standardised_as_the_first(people, tmp_path):
     people("first", "age")
     frame = pd.read_csv(tmp_path / "first.csv")
-    options: dict[str, Any] = {"cluster": cluster, "nodes": tmp_path / "n.csv"}
+    options = {"nodes": tmp_path / "n.csv"}
     columns = {"feature_columns": ("age", "plan"), "standardise": True}
 
-    def make(name: str, ages: Any, plans: list[str], **more: Any) -> Path:
+    def make(name, ages, plans, **more):
         frame.assign(age=ages, plan=np.resize(plans, 50)).to_csv(tmp_path / "n.csv", index=False)
         split = {"label": "kind", "split_nodes": (0.6, 0.2, 0.2)}
         etl(tmp_path / "e.csv", tmp_path / name, **options, **split, **more)
         return tmp_path / name
 
     today = make("today", frame.age, ["free", "pro"], **columns)
-    gnn.train(today, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
-    changed: Any = (frame.age * 2, ["team", "free"])
+    gnn.train(today, tmp_path / "run", epochs=2, hidden=8)
+    changed = (frame.age * 2, ["team", "free"])
     tomorrow = make("tomorrow", *changed, features_as=today)
-    report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow, cluster=cluster)
+    report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow)
     assert (report.features_by, report.features_ignored) == ("name", ())
     changed = (frame.age * 2, ["pro", "free"])
     other = make("other", *changed, **columns)
     with pytest.raises(UsageError, match="age"):
-        gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
+        gnn.predict(tmp_path / "run", tmp_path / "q", graph=other)
 
 
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
-def test_nodes_without_a_label_count_nowhere(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
-) -> None:
-    """What they are told to be, a label or none, moves neither a loss nor a score."""
-    full: dict[str, pa.Array] = {
+def test_nodes_without_a_label_count_nowhere(ring, tmp_path, kind):
+    """Their label, or none, moves neither a loss nor a score."""
+    full = {
         "class": pa.array([i % 3 for i in range(60)], pa.int32()),
         "value": pa.array([i / 60 for i in range(60)], pa.float32()),
         "multi": pa.array([[i % 3, 3][: i % 4] for i in range(60)], pa.list_(pa.int32())),
@@ -301,8 +233,8 @@ def test_nodes_without_a_label_count_nowhere(
     for label, in_split in ((some, True), (full[kind], known)):
         graph = ring(label, in_split=in_split, **about)
         run = tmp_path / f"run{len(found)}"
-        report = gnn.train(graph, run, epochs=4, hidden=8, cluster=cluster)
-        scores = [gnn.evaluate(run, split=s, cluster=cluster).scores for s in ("train", "test")]
+        report = gnn.train(graph, run, epochs=4, hidden=8)
+        scores = [gnn.evaluate(run, split=s).scores for s in ("train", "test")]
         found.append((report.trained.metrics, scores))
         assert scores[1]["nodes"] == int((graph.split("test") & known).sum())
         shutil.rmtree(graph.path)
@@ -312,18 +244,13 @@ def test_nodes_without_a_label_count_nowhere(
 # -- plans -----------------------------------------------------------------------------------------
 
 
-def test_weights_that_training_replaces_meanwhile_are_read_again(
-    trained: tuple[Path, gnn.TrainReport],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_weights_that_training_replaces_meanwhile_are_read_again(trained, tmp_path, monkeypatch):
     """Each rank reads them: of two, one might have the old ones, and the other the new."""
     folder, out = tmp_path / "run", tmp_path / "p"
     shutil.copytree(trained[0], folder)
     best, real, calls = folder / "checkpoints/best.safetensors", predict.predict, list[int]()
 
-    def replace_after(comm: Any, task: Any) -> Any:
+    def replace_after(comm, task):
         found = real(comm, task)
         calls.append(1)
         if len(calls) == 1:
@@ -332,7 +259,7 @@ def test_weights_that_training_replaces_meanwhile_are_read_again(
         return found
 
     monkeypatch.setattr(predict, "predict", replace_after)
-    gnn.predict(folder, out, cluster=cluster)
+    gnn.predict(folder, out)
     assert len(calls) == 2
     said = json.loads((out / "_predictions.json").read_text())["checkpoint_sha256"]
     assert said == sha256_of(best)
@@ -343,15 +270,13 @@ def test_weights_that_training_replaces_meanwhile_are_read_again(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_two_ranks_learn_the_same(
-    trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, tmp_path: Path
-) -> None:
+def test_two_ranks_learn_the_same(trained, own_blocks, tmp_path):
     folder = tmp_path / "run"
     two = ClusterSpec(cluster="mpi", workers=2)
     report = gnn.train(own_blocks, folder, epochs=30, hidden=16, cluster=two, profile=True)
     assert report.ranks == 2
     assert (own_blocks.path / "partition/k2").is_dir()
-    # It goes on with one rank, and predicts with two.
+    # It resumes with one rank, and predicts with two.
     gnn.train(own_blocks, folder, epochs=40, hidden=16, resume=True)
     expected = [line["valid"]["loss"] for line in metrics(trained[0])]
     found = [line["valid"]["loss"] for line in metrics(folder)]
@@ -363,10 +288,8 @@ def test_two_ranks_learn_the_same(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_warm_start_goes_on_as_the_other_run_would(
-    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, optimizer: str
-) -> None:
-    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0, "cluster": cluster}
+def test_a_warm_start_continues_as_the_other_run_would(blocks, tmp_path, optimizer):
+    options = {"hidden": 8, "dropout": 0.0}
     options["optimizer"] = optimizer
     gnn.train(blocks, tmp_path / "whole", epochs=9, **options)
     gnn.train(blocks, tmp_path / "run", epochs=5, **options)

@@ -1,9 +1,6 @@
 """Ranks on GPUs learn what one rank on CPUs learns."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from penstock.graph import Graph
 @pytest.mark.gpu
 @pytest.mark.mpi
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
-def test_two_ranks_on_gpus_have_the_curve_of_one_on_cores(kind: str, tmp_path: Path) -> None:
+def test_two_ranks_on_gpus_have_the_curve_of_one_on_cores(kind, tmp_path):
     generate("sbm", tmp_path / "g", nodes=3000, blocks=5, width=40, noise=10, quiet=True)
     graph = Graph.open(tmp_path / "g")
     partition_graph(graph, k=2, method="random", quiet=True)

@@ -1,26 +1,21 @@
-"""The folder of a run: what is kept, what goes on, and what is refused."""
+"""The folder of a run: what is kept, what resumes, and what is refused."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock import ClusterSpec, Graph, gnn
-from penstock.errors import (
-    OutputExists,
-    UsageError,
-)
+from penstock import gnn
+from penstock.errors import OutputExists, UsageError
 from penstock.pipelines.gnn.run import Run
 
 
 @pytest.fixture
-def train(blocks: Graph, tmp_path: Path, cluster: ClusterSpec) -> Callable[..., gnn.TrainReport]:
-    def train(graph: Graph = blocks, **options: Any) -> gnn.TrainReport:
-        return gnn.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 5, **options})
+def train(blocks, tmp_path):
+    def train(graph=blocks, **options):
+        return gnn.train(graph, tmp_path / "run", **{"epochs": 5, **options})
 
     return train
 
@@ -30,7 +25,7 @@ def epochs(tmp_path: Path) -> list[int]:
     return [json.loads(line)["epoch"] for line in lines]
 
 
-def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
+def test_a_finished_run_may_go_on_longer(train, tmp_path):
     train()
     with pytest.raises(OutputExists):
         train()
@@ -41,9 +36,7 @@ def test_a_finished_run_may_go_on_longer(train: Any, tmp_path: Path) -> None:
     assert Run.load(tmp_path / "run").training.epochs == 7
 
 
-def test_another_run_is_refused_and_says_what_differs(
-    train: Any, tmp_path: Path, own_blocks: Graph
-) -> None:
+def test_another_run_is_refused_and_says_what_differs(train, tmp_path, own_blocks):
     train()
     train(own_blocks, resume=True)  # a copy is the same graph
     before = (tmp_path / "run/run.json").read_bytes()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc, value_scores
+from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc
 
 
 def naive_auc(positive: Any, score: Any) -> float | None:
@@ -40,7 +40,7 @@ def draw(seed: int, nodes: int, classes: int) -> tuple[Any, Any, Any]:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=30))
-def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs: list[tuple[bool, int]]) -> None:
+def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs):
     positive = np.array([one for one, _ in pairs], bool)
     score = np.array([s for _, s in pairs], np.float64)
     expected = naive_auc(positive, score)
@@ -49,7 +49,7 @@ def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs: list[tuple[bool, i
 
 
 @pytest.mark.parametrize(("nodes", "classes"), [(60, 5), (40, 2), (7, 9), (1, 3)])
-def test_one_class_a_node(nodes: int, classes: int) -> None:
+def test_one_class_a_node(nodes, classes):
     truth, predicted, probabilities = draw(nodes, nodes, classes)
     found = class_scores(truth, predicted, probabilities)
     assert found["nodes"] == nodes
@@ -67,7 +67,7 @@ def test_one_class_a_node(nodes: int, classes: int) -> None:
             assert found["confusion"][c][other] == np.sum((truth == c) & (predicted == other))
 
 
-def test_several_classes_a_node() -> None:
+def test_several_classes_a_node():
     rng = np.random.default_rng(1)
     chance = rng.integers(0, 11, (50, 4)) / 10
     truth = (chance + rng.normal(0, 0.4, chance.shape)) > 0.5
@@ -85,12 +85,3 @@ def test_several_classes_a_node() -> None:
     assert found["roc_auc"] == pytest.approx(np.mean(areas))
     assert [sum(row) for row in found["confusion"]] == [50] * 4
     assert found["confusion"][3] == [0, 0, 0, 50]
-
-
-def test_values() -> None:
-    truth, predicted = np.array([1.0, 2.0, 3.0, 6.0]), np.array([1.0, 2.5, 3.0, 5.0], np.float32)
-    found = value_scores(truth, predicted)
-    assert found["mse"] == pytest.approx(1.25 / 4)
-    assert found["mae"] == pytest.approx(1.5 / 4)
-    assert found["r2"] == pytest.approx(1 - 1.25 / 14)
-    assert value_scores(np.ones(3), np.ones(3))["r2"] is None

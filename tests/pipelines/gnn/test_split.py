@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, gnn
+from penstock import CSR, Graph, etl, gnn
 from penstock.errors import CorruptFile, PenstockWarning, UsageError
 from penstock.pipelines.gnn.run import Run
 from penstock.splits import split_nodes
@@ -25,10 +23,10 @@ CLASSES = ("a", "b", "c")
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Callable[..., Graph]:
+def ring(tmp_path):
     """Write a ring of 90 nodes; every tenth has no label. Nothing is said of a split."""
 
-    def make(name: str = "g", *, order: Any = None, least: int = 0, **columns: Any) -> Graph:
+    def make(name="g", *, order=None, least=0, **columns):
         count = 90
         order = np.arange(count) if order is None else order
         ends = np.argsort(order)  # where each user's id is
@@ -60,7 +58,7 @@ def predicted(folder: Path) -> dict[int, str | None]:
 # -- what is drawn ---------------------------------------------------------------------------------
 
 
-IDS: dict[str, Callable[[int], Any]] = {
+IDS = {
     "integers": lambda i: 7 * i - 300,
     "unsigned": lambda i: 2**63 + i,
     "strings": lambda i: f"knoten-ß{i}",
@@ -68,15 +66,13 @@ IDS: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_a_split_depends_on_seed_and_id_alone(
-    tmp_path: Path, cluster: ClusterSpec, kind: str
-) -> None:
+def test_a_split_depends_on_seed_and_id_alone(tmp_path, kind):
     """With a node fewer, in another order and drawn by the training run, all others keep theirs."""
     count, fractions = 400, (0.6, 0.2, 0.2)
     ids = [IDS[kind](i) for i in range(count)]
     nodes = pd.DataFrame({"id": ids, "kind": ["a", "b"] * (count // 2), "x": 0.5})
     nodes.loc[::9, "kind"] = None
-    found: dict[str, dict[Any, int | None]] = {}
+    found = {}
     for name, gone, relabel, seed in (
         ("whole", 0, "sorted", 5),
         ("other", 0, "sorted", 6),
@@ -87,17 +83,19 @@ def test_a_split_depends_on_seed_and_id_alone(
         frame.to_parquet(tmp_path / f"{name}.parquet")
         nodes[nodes.id.isin(left)].to_parquet(tmp_path / "n.parquet")
         etl(
-            tmp_path / f"{name}.parquet", tmp_path / name, nodes=tmp_path / "n.parquet",
-            label="kind", feature_columns=("x",), relabel=relabel, seed=seed, cluster=cluster,
+            tmp_path / f"{name}.parquet",
+            tmp_path / name,
+            nodes=tmp_path / "n.parquet",
+            label="kind",
+            feature_columns=("x",),
+            relabel=relabel,
+            seed=seed,
             split_nodes=fractions,
-        )  # fmt: skip
+        )
         graph = Graph.open(tmp_path / name)
         splits = graph.node_column("split").to_pylist()
         found[name] = dict(zip(graph.user_ids().to_pylist(), splits, strict=True))
-    gnn.train(
-        tmp_path / "less", tmp_path / "run", split=fractions, epochs=1, hidden=4, seed=5,
-        cluster=cluster,
-    )  # fmt: skip
+    gnn.train(tmp_path / "less", tmp_path / "run", split=fractions, epochs=1, hidden=4, seed=5)
     whole, less = found["whole"], found["less"]
     assert less == kept(tmp_path / "run") == {user: whole[user] for user in less}
     assert whole.keys() - less.keys() == {ids[100]}
@@ -110,7 +108,7 @@ def test_a_split_depends_on_seed_and_id_alone(
 
 
 @pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), (0.5, 0.1, 0.1), (1.0, 0.0, 0.0)])
-def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) -> None:
+def test_every_class_has_its_fractions(fractions):
     rng = np.random.default_rng(0)
     classes = np.r_[np.zeros(500, int), np.ones(37, int), np.repeat(np.arange(2, 60), 3)]
     classes = rng.permutation(classes)
@@ -134,12 +132,10 @@ def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) ->
 # -- what is kept ----------------------------------------------------------------------------------
 
 
-def test_a_graph_without_a_split_is_trained_on(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_a_graph_without_a_split_is_trained_on(ring, tmp_path):
     """From a graph that has none to one that has moved."""
     graph, folder, moved = ring(), tmp_path / "run", tmp_path / "moved"
-    options: dict[str, Any] = {"hidden": 8, "cluster": cluster}
+    options = {"hidden": 8}
     with pytest.raises(UsageError):
         gnn.train(graph, folder, epochs=2, **options)
     options["split"] = (0.5, 0.25, 0.15)
@@ -155,28 +151,26 @@ def test_a_graph_without_a_split_is_trained_on(
     assert (folder / "split.parquet").read_bytes() == before
     with pytest.raises(UsageError):
         gnn.train(moved, folder, epochs=4, resume=True, **{**options, "split": (0.6, 0.2, 0.2)})
-    found = gnn.evaluate(folder, cluster=cluster).to_dict()
+    found = gnn.evaluate(folder).to_dict()
     assert (found["nodes"], found["drawn"]) == (counts[2], True)
-    found = gnn.evaluate(folder, split="all", cluster=cluster).to_dict()
+    found = gnn.evaluate(folder, split="all").to_dict()
     assert (found["nodes"], found["drawn"]) == (81, False), "with a label, whatever was drawn"
-    gnn.predict(folder, tmp_path / "p", cluster=cluster)
+    gnn.predict(folder, tmp_path / "p")
     names = ("train", "valid", "test")
     expected = {user: None if n is None else names[n] for user, n in splits.items()}
     assert predicted(tmp_path / "p") == expected
 
 
-def test_it_takes_the_place_of_the_graphs(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_it_takes_the_place_of_the_graphs(ring, tmp_path):
     graph = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
-    options: dict[str, Any] = {"epochs": 2, "hidden": 8, "cluster": cluster}
+    options = {"epochs": 2, "hidden": 8}
     drawn = {"split": (0.6, 0.2, 0.2), "split_stratified": True}
     report = gnn.train(graph, tmp_path / "run", **drawn, **options)
     body = json.loads(json.dumps(report.to_dict()))
     assert sum(body["split"]["nodes"].values()) == 81
     for name, count in body["split"]["nodes"].items():
-        assert gnn.evaluate(tmp_path / "run", split=name, cluster=cluster).scores["nodes"] == count
-    # Nor can a run on the graph's own go on with another.
+        assert gnn.evaluate(tmp_path / "run", split=name).scores["nodes"] == count
+    # Nor can a run on the graph's own split resume with another.
     gnn.train(graph, tmp_path / "own", **options)
     assert kept(tmp_path / "own") == {2 * node: node // 30 for node in range(90)}
     with pytest.raises(UsageError):
@@ -186,18 +180,14 @@ def test_it_takes_the_place_of_the_graphs(
     assert kept(tmp_path / "run") == kept(tmp_path / "own"), "not what was drawn before"
 
 
-def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
-    ring: Callable[..., Graph],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-) -> None:
+def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(ring, tmp_path):
     folder = tmp_path / "run"
-    gnn.train(ring(), folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2), cluster=cluster)
+    gnn.train(ring(), folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2))
     splits = kept(folder)
     turned = np.random.default_rng(1).permutation(90)
     for given in ({}, {"split": np.full(90, 2, np.int8)}):
         other = ring("other", order=turned, **given)
-        options: dict[str, Any] = {"graph": other, "cluster": cluster}
+        options = {"graph": other}
         with pytest.warns(PenstockWarning, match="split"):
             gnn.predict(folder, tmp_path / "p", overwrite=True, **options)
         names = (*("train", "valid", "test"), None)
@@ -205,20 +195,18 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
             user: names[3 if n is None else n] for user, n in splits.items()
         }
         there = gnn.evaluate(folder, **options).scores
-        assert there["confusion"] == gnn.evaluate(folder, cluster=cluster).scores["confusion"]
+        assert there["confusion"] == gnn.evaluate(folder).scores["confusion"]
         shutil.rmtree(other.path)
 
 
-def test_a_split_that_is_lost_is_drawn_again_or_missed(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
+def test_a_split_that_is_lost_is_drawn_again_or_missed(ring, tmp_path):
     folder, graph = tmp_path / "run", ring()
-    options: dict[str, Any] = {"hidden": 8, "split": (0.6, 0.2, 0.2), "cluster": cluster}
+    options = {"hidden": 8, "split": (0.6, 0.2, 0.2)}
     gnn.train(graph, folder, epochs=2, **options)
     before = (folder / "split.parquet").read_bytes()
     (folder / "split.parquet").unlink()
     with pytest.raises(CorruptFile) as error:
-        gnn.evaluate(folder, cluster=cluster)
+        gnn.evaluate(folder)
     assert "split.parquet" in str(error.value)
     gnn.train(graph, folder, epochs=3, resume=True, **options)
     assert (folder / "split.parquet").read_bytes() == before

@@ -1,9 +1,6 @@
 """What runs on ranks: a function or its name, with arguments that may be asked for."""
 
-from __future__ import annotations
-
 import errno
-from typing import Any
 
 import pytest
 
@@ -23,15 +20,11 @@ from penstock.pipelines.job.ranks import run_ranks
         (None, GangError),
     ],
 )
-def test_what_the_system_refused_a_rank_is_said_as_of_a_task(
-    monkeypatch: pytest.MonkeyPatch,
-    cause: BaseException | None,
-    kind: type[PenstockError],
-) -> None:
-    def run(*_: Any, **__: Any) -> Any:
+def test_errors_of_ranks_have_the_types_of_errors_of_tasks(monkeypatch, cause, kind):
+    def run(*_, **__):
         raise GangError("rank 1 failed") from cause
 
     monkeypatch.setattr("penstock.cluster.gang.run", run)
     with pytest.raises(PenstockError) as raised:
-        run_ranks(None, "builtins:abs", (), ranks=2, title="train", quiet=True)  # type: ignore[arg-type]
+        run_ranks(None, "builtins:abs", (), ranks=2, title="train", quiet=True)
     assert type(raised.value) is kind

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -51,7 +49,7 @@ def stop_once(marker):
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGSTOP)
-    return "went on"
+    return "resumed"
 
 
 def die(marker, times):
@@ -65,7 +63,7 @@ def die(marker, times):
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def steps(tmp_path_factory):
     """Steps in a module that workers can import, as those of every job are."""
     folder = tmp_path_factory.mktemp("steps")
     (folder / "job_steps.py").write_text(STEPS)
@@ -76,7 +74,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def client(steps: Any) -> Iterator[Any]:
+def client(steps):
     with connect(ClusterSpec(cluster="local", workers=2), input_bytes=0) as client:
         yield client
 
@@ -86,7 +84,7 @@ def run(client: Any, step: Any, calls: list[Any], **shared: Any) -> list[Any]:
     return run_tasks(client, "try", step, calls, sizes=sizes, unit="calls", quiet=True, **shared)
 
 
-def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
+def test_results_come_in_the_order_of_calls(client, steps):
     assert run(client, steps.slow_square, [(0,), (1,), (2,)], plus=1) == [1, 2, 5]
     assert run(client, steps.slow_square, [], plus=1) == []
 
@@ -94,35 +92,29 @@ def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        ("input", InputError, "row 7 is bad. Mend it."),
-        ("disk", CapacityError, "the disk is full in the step 'try': could not write /scratch/x"),
+        ("input", InputError, "row 7"),
+        ("disk", CapacityError, "/scratch/x"),
         ("memory", CapacityError, "--memory-limit"),
         ("bug", ZeroDivisionError, None),
     ],
 )
-def test_failures_are_said_as_they_are(
-    client: Any, steps: Any, kind: str, error: type[Exception], message: str | None
-) -> None:
+def test_failures_are_said_as_they_are(client, steps, kind, error, message):
     with pytest.raises(error, match=message):
         run(client, steps.fail, [(kind,), (kind,)])
     assert run(client, steps.slow_square, [(1,)], plus=0) == [1]
 
 
-def test_a_worker_that_dies_is_replaced(client: Any, steps: Any, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced(client, steps, tmp_path):
     assert run(client, steps.die, [(str(tmp_path / "marker"), 1)]) == ["survived"]
 
 
-def test_workers_that_die_again_and_again_end_the_job(
-    client: Any, steps: Any, tmp_path: Path
-) -> None:
+def test_workers_that_die_again_and_again_end_the_job(client, steps, tmp_path):
     with pytest.raises(ClusterError, match="--memory-limit"):
         run(client, steps.die, [(str(tmp_path / "marker"), 100)])
 
 
 @pytest.mark.slow
-def test_a_cluster_whose_workers_cannot_load_a_task_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_whose_workers_cannot_load_a_task_is_not_waited_for(monkeypatch):
     # As a worker with another penstock: it cannot load the task, and leaves.
     ghost = ModuleType("ghost")
     exec("def step(): return 1", ghost.__dict__)

@@ -1,10 +1,5 @@
 """The choice of the sampler, and the placement of the graph."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from penstock import walk
@@ -42,18 +37,14 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
     ],
 )
 def test_the_sampler_follows_from_weights_and_memory(
-    make_graph: Any,
-    statistics: WeightStatistics,
-    memory: int,
-    options: Any,
-    sampler: Sampler,
-) -> None:
+    make_graph, statistics, memory, options, sampler
+):
     graph = make_graph(edges=2000, weights=True, relations=2, times=True)
     choice = choose(graph, WalkOptions(**options), statistics, memory)
     assert choice.spec.rules.sampler == sampler
 
 
-def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
+def test_factors_that_would_look_like_a_hang_are_refused(make_graph):
     graph, options = make_graph(), {"app": "node2vec", "p": 1e6}
     chosen = choose(graph, WalkOptions(**options), EVEN, MUCH)
     assert chosen.spec.rules.sampler == Sampler.RESERVOIR
@@ -64,19 +55,17 @@ def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> Non
 
 
 @pytest.mark.slow
-def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
-    make_graph: Any, tmp_path: Path
-) -> None:
+def test_what_a_worker_itself_takes_is_not_there_for_the_graph(make_graph, tmp_path):
     graph = make_graph(nodes=3000, edges=1_500_000)  # 10 MB of rows
     cluster = ClusterSpec(cluster="local", workers=1, memory_limit="380MB")
     with pytest.raises(CapacityError):
         walk(graph, tmp_path / "walks", cluster=cluster, length=5)
 
 
-def test_where_the_graph_goes(make_graph: Any) -> None:
+def test_where_the_graph_goes(make_graph):
     graph = make_graph(weights=True)
 
-    def where(rows: int, workers: int = 4, **options: Any) -> str:
+    def where(rows, workers=4, **options):
         checked = WalkOptions(**options)
         spec = choose(graph, checked, EVEN, rows).spec
         return choose_placement(

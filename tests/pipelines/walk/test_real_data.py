@@ -1,9 +1,5 @@
 """Walks on graphs that people know."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,14 +10,14 @@ from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 
 @pytest.fixture(scope="module")
-def votes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def votes(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("votes") / "g"
     etl(data / "walks/wiki-Vote.edgelist", path, directed=True)
     return Graph.open(path)
 
 
 @pytest.mark.parametrize("sampler", ["auto", "reservoir"])
-def test_second_steps_of_node2vec_on_wiki_vote(votes: Graph, sampler: str) -> None:
+def test_second_steps_of_node2vec_on_wiki_vote(votes, sampler):
     csr = votes.csr()
     hub = int(np.argmax(np.where(votes.degrees < 200, votes.degrees, 0)))
     name = str(votes.user_ids([hub])[0].as_py())

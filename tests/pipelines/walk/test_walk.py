@@ -11,9 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
-from penstock.errors import (
-    InputError,
-)
+from penstock.errors import InputError
 from penstock.pipelines.walk import output
 
 
@@ -25,19 +23,18 @@ def paths_of(folder: Path) -> list[list[Any]]:
 
 
 def checksums(folder: Path) -> dict[str, Any]:
-    files: dict[str, Any] = json.loads((folder / "_walks.json").read_text())["files"]
-    return files
+    return json.loads((folder / "_walks.json").read_text())["files"]
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     monkeypatch.setattr(output, "_FILE_IDS", (256, 256))
 
 
 # -- what comes out --------------------------------------------------------------------------------
 
 
-def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
+def test_internal_ids_and_blocks(make_graph, tmp_path, small_parts):
     graph = make_graph(weights=True)
     walk(graph, tmp_path / "w", ids="internal", npy=True, length=16, app="ppr", stop=0.2)
     paths = paths_of(tmp_path / "w")
@@ -51,16 +48,14 @@ def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: N
 # -- the same, however it is run -------------------------------------------------------------------
 
 
-def test_clusters_and_shards_do_not_matter(
-    make_graph: Any, tmp_path: Path, small_parts: None
-) -> None:
+def test_clusters_and_shards_do_not_matter(make_graph, tmp_path, small_parts):
     options = {"app": "node2vec", "p": 2, "q": 0.5, "walks": 2, "length": 20, "seed": 3}
     graph = make_graph(weights=True)
     walk(graph, tmp_path / "a", **options)
     walk(graph, tmp_path / "b", cluster=ClusterSpec(cluster="local", workers=2), **options)
     sharded = make_graph(weights=True, name="sharded", shard_edges=64)
     assert sharded.num_shards > 1
-    walk(sharded, tmp_path / "c", cluster="threads", **options)
+    walk(sharded, tmp_path / "c", **options)
     assert len(checksums(tmp_path / "a")) == 17
     assert checksums(tmp_path / "a") == checksums(tmp_path / "b") == checksums(tmp_path / "c")
     other = walk_array(graph, **{**options, "seed": 4})
@@ -70,7 +65,7 @@ def test_clusters_and_shards_do_not_matter(
 # -- where walks start -----------------------------------------------------------------------------
 
 
-def test_starts_of_a_file_an_option_and_a_share(make_graph: Any, tmp_path: Path) -> None:
+def test_starts_of_a_file_an_option_and_a_share(make_graph, tmp_path):
     graph = make_graph()
     ids = graph.user_ids().to_pylist()
     wanted = [ids[7], ids[3], ids[7]]
@@ -101,7 +96,7 @@ def weighted(path: Path, weights: list[float] | None) -> Graph:
     return Graph.open(path)
 
 
-def test_rows_of_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_zeros(tmp_path, capsys):
     graph = weighted(tmp_path / "g", [1, 2, 0, 1, 0])
     with pytest.raises(InputError):
         walk(graph, tmp_path / "w")
@@ -119,10 +114,10 @@ def on(device: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", on("gpu")])
-def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: str) -> None:
+def test_an_expression_reads_weights_that_are_all_equal(tmp_path, device):
     graph, around = weighted(tmp_path / "g", [5] * 5), [0, 1, 2, 3]
     assert walk_array(graph, device=device, **OWN)[0].tolist() == around
-    walk(graph, tmp_path / "w", ids="internal", cluster=ClusterSpec(device=device), **OWN)  # type: ignore[arg-type]
+    walk(graph, tmp_path / "w", ids="internal", cluster=ClusterSpec(device=device), **OWN)
     assert paths_of(tmp_path / "w")[0] == around
     assert walk_array(graph, device=device, **{**OWN, "weight": "weight - 5"})[0, 1] == -1
 
@@ -132,9 +127,7 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: 
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_a_graph_in_parts_gives_the_same_walks(
-    make_graph: Any, tmp_path: Path, small_parts: None
-) -> None:
+def test_a_graph_in_parts_gives_the_same_walks(make_graph, tmp_path, small_parts):
     graph = make_graph(weights=True)
     options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
     whole = walk(graph, tmp_path / "whole", **options)
@@ -161,16 +154,14 @@ def test_a_graph_in_parts_gives_the_same_walks(
     ],
     ids=str,
 )
-def test_a_gpu_takes_the_same_walks(make_graph: Any, options: dict[str, Any]) -> None:
+def test_a_gpu_takes_the_same_walks(make_graph, options):
     graph = make_graph(weights=True, relations=3, times=True)
     here = walk_array(graph, device="cpu", walks=5, **options)
     np.testing.assert_array_equal(walk_array(graph, device="gpu", walks=5, **options), here)
 
 
 @pytest.mark.gpu
-def test_gpu_workers_write_the_same_files(
-    make_graph: Any, tmp_path: Path, small_parts: None
-) -> None:
+def test_gpu_workers_write_the_same_files(make_graph, tmp_path, small_parts):
     graph = make_graph(weights=True)
     for device in ("cpu", "gpu"):
         walk(graph, tmp_path / device, cluster=ClusterSpec(device=device), walks=20)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, walk_array
+from penstock import CSR, Graph, etl, walk_array
 from penstock.errors import UsageError
 
 DAY = 86400 * 10**9
@@ -36,7 +36,7 @@ def taken(graph: Graph, **options: Any) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def tables(tmp_path_factory):
     """Graphs as etl makes them, by the kind of their times."""
     folder = tmp_path_factory.mktemp("tables")
     columns = {
@@ -49,17 +49,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         rows = [f"{n},{n + 1},{time}\n" for n, time in enumerate(times)]
         (folder / f"{name}.csv").write_text("src,dst,t\n" + "".join(rows))
         made[name] = folder / name
-        etl(
-            folder / f"{name}.csv",
-            made[name],
-            time="t",
-            directed=True,
-            cluster=ClusterSpec(cluster="threads"),
-        )
+        etl(folder / f"{name}.csv", made[name], time="t", directed=True)
     return made
 
 
-def test_a_date_is_a_date_on_timestamps_and_a_number_on_numbers(tables: dict[str, Path]) -> None:
+def test_a_date_is_a_date_on_timestamps_and_a_number_on_numbers(tables):
     graphs = {name: Graph.open(path) for name, path in tables.items()}
     kinds = {name: graph.manifest.times for name, graph in graphs.items()}
     assert kinds == {"dates": "timestamp", "whole": "number", "floats": "number"}
@@ -76,7 +70,7 @@ def test_a_date_is_a_date_on_timestamps_and_a_number_on_numbers(tables: dict[str
             walk_array(graphs[name], since="2026-11-21")
 
 
-def test_bounds_are_exact_and_may_be_numbers_or_dates(tmp_path: Path) -> None:
+def test_bounds_are_exact_and_may_be_numbers_or_dates(tmp_path):
     graph = chain(tmp_path / "stamps", NOON + np.arange(4), "timestamp")
     noon = "2026-11-20T12:00:00"
     assert taken(graph, since=f"{noon}.000000002") == [2, 3]

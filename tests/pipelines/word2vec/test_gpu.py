@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from penstock import ClusterSpec, vector_parts
 from penstock.errors import PenstockError
 from penstock.files import read_file_table
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.export import export_vectors
 from penstock.workers.training.checkpoint import about_of
 
 pytestmark = pytest.mark.gpu
@@ -36,7 +34,7 @@ def within_minus_across(vectors: Vectors, group: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("more", [{}, {"shared_windows": 2}, {"ns_exponent": 0.5}])
-def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> None:
+def test_words_of_a_group_are_near(tmp_path, more):
     random = np.random.default_rng(1)
     groups = random.integers(0, 20, 20_000)
     words = 10 * groups[:, None] + random.integers(0, 10, (20_000, 20))
@@ -55,7 +53,7 @@ def test_words_of_a_group_are_near(tmp_path: Path, more: dict[str, float]) -> No
 @pytest.mark.parametrize(
     "more", [{}, {"app": "node2vec", "p": 0.5, "q": 2.0}, {"same_walks": True}]
 )
-def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> None:
+def test_nodes_of_a_block_are_near(tmp_path, more):
     penstock.generate(
         "sbm",
         tmp_path / "g",
@@ -74,7 +72,7 @@ def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> N
     assert within_minus_across(vectors, group) > 0.2
 
 
-def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
+def test_a_resumed_training_ends_as_it_would(tmp_path):
     """Epochs are counted on: the vectors of a warm start are where the first training run ended."""
     penstock.generate("sbm", tmp_path / "g", nodes=500, blocks=4, quiet=True)
     how = {"dim": 16, "length": 20, "quiet": True, "cluster": GPU}
@@ -86,35 +84,7 @@ def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
     np.testing.assert_allclose(two.values, one.values, atol=1e-5)
 
 
-# Says who imports what takes long: an operator between a CuPy array and a number imports SciPy.
-_WATCH = """
-import importlib.abc, sys, traceback
-class Watch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name in ('numba', 'pandas', 'scipy', 'cupyx.scipy'):
-            traceback.print_stack(); print(name, 'is imported', file=sys.stderr)
-sys.meta_path.insert(0, Watch())
-"""
-
-
-def test_a_graph_on_a_gpu_needs_no_numba_nor_scipy(tmp_path: Path) -> None:
-    penstock.generate("sbm", tmp_path / "g", nodes=500, quiet=True)
-    words = ["word2vec", "train", str(tmp_path / "g"), str(tmp_path / "v"), "-q", "--dim", "8"]
-    words += ["--length", "9", "--device", "gpu"]
-    code = (
-        f"{_WATCH}from penstock.pipelines.cli import run\n"
-        f"assert run({words!r}) == 0\n"
-        # CuPy has a cupyx there that is imported once something is asked of it.
-        "print('found', *{'numba', 'pandas', 'scipy', 'cupyx.scipy'} & set(sys.modules))"
-    )
-    # -P: the working directory may be the repository, whose folder ``penstock`` is not the package.
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["found"], done.stderr
-
-
-def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_checkpoint(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_training_resumes_and_one_that_diverges_keeps_its_checkpoint(tmp_path):
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 30
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
@@ -151,32 +121,7 @@ def number_in(last: Path) -> int:
     return 0
 
 
-def test_other_programs_read_vectors_of_a_gpu(tmp_path: Path) -> None:
-    """As gensim does where it is installed, and by the format's description."""
-    penstock.generate("sbm", tmp_path / "g", nodes=500, quiet=True)
-    penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)
-    opened = Vectors.open(tmp_path / "v")
-    ids = [str(one) for one in opened.ids.to_pylist()]
-    export_vectors(opened, tmp_path / "v.bin", format="binary")
-    body = (tmp_path / "v.bin").read_bytes()
-    line, _, rest = body.partition(b"\n")
-    assert line.split() == [b"500", b"16"]
-    for one, values in zip(ids, opened.values, strict=True):
-        word, _, rest = rest.lstrip(b"\n").partition(b" ")
-        assert word.decode() == one
-        np.testing.assert_array_equal(np.frombuffer(rest[: 4 * 16], "<f4"), values)
-        rest = rest[4 * 16 :]
-    assert not rest.strip()
-    if find_spec("gensim") is not None:
-        from gensim.models import KeyedVectors
-
-        keyed = KeyedVectors.load_word2vec_format(str(tmp_path / "v.bin"), binary=True)
-        np.testing.assert_array_equal(keyed[ids], opened.values)
-
-
-def test_parts_of_a_graph_are_written_while_vectors_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_graph_are_written_while_vectors_are_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_parts, "PART_BYTES", 100 * 16 * 4)
     penstock.generate("sbm", tmp_path / "g", nodes=2050, quiet=True)
     penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)

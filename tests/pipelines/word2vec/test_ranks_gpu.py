@@ -9,10 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -26,19 +23,19 @@ pytestmark = [pytest.mark.mpi, pytest.mark.gpu]
 TWO = ClusterSpec(cluster="mpi", workers=2, device="gpu")
 ONE = ClusterSpec(device="gpu")
 # The vocabularies are so small that a row of a shard would go all its way between two exchanges.
-OFTEN: dict[str, Any] = {"parts": 2, "sync_words": 20_000, "cluster": TWO}
+OFTEN = {"parts": 2, "sync_words": 20_000, "cluster": TWO}
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     with connect("mpi", workers=2, device="gpu") as client:
         yield client
 
 
-def test_rows_are_combined_on_the_devices(client: Any) -> None:
+def test_rows_are_combined_on_the_devices(client):
     """Three pieces of 1000 rows, of which two are under way at once."""
 
-    def combined(comm: Any) -> dict[str, Any]:
+    def combined(comm):
         import cupy
         import numpy
 
@@ -84,7 +81,7 @@ def test_rows_are_combined_on_the_devices(client: Any) -> None:
         assert shares.max() < 1.001
 
 
-def test_two_ranks_learn_as_much_as_one(tmp_path: Path) -> None:
+def test_two_ranks_learn_as_much_as_one(tmp_path):
     random = np.random.default_rng(1)
     groups = random.integers(0, 20, 20_000)
     words = 10 * groups[:, None] + random.integers(0, 10, (20_000, 20))
@@ -100,8 +97,8 @@ def test_two_ranks_learn_as_much_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.multigpu
-def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path: Path) -> None:
-    """The world is started again, and goes on from the last checkpoint."""
+def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path):
+    """The world is started again, and resumes from the last checkpoint."""
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 10
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
@@ -136,7 +133,7 @@ def is_rank(process: psutil.Process) -> bool:
     return False
 
 
-def test_walks_are_shared_by_ranks(tmp_path: Path) -> None:
+def test_walks_are_shared_by_ranks(tmp_path):
     """Every walk is trained once, by the rank that walked it."""
     penstock.generate("sbm", tmp_path / "g", nodes=1000, blocks=4, quiet=True)
     how = {"dim": 32, "length": 20, "epochs": 3, "quiet": True}

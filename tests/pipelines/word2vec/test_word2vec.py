@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, walk, word2vec
-from penstock.errors import (
-    CorruptFile,
-    InputError,
-    PenstockError,
-    TruncatedFile,
-    UsageError,
-)
-from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
+from penstock.errors import CorruptFile, InputError, PenstockError, TruncatedFile, UsageError
 from penstock.pipelines.generate import generate
 from penstock.pipelines.tables import words
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import files
-from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import settings_of
 from penstock.workers.word2vec.state import Checkpoints
 
-SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
+SMALL = {"dim": 16, "epochs": 2}
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A graph whose ten groups are easily told apart."""
+def blocks(tmp_path_factory):
+    """A graph whose ten groups are easily separated."""
     path = tmp_path_factory.mktemp("blocks") / "g"
     generate("sbm", path, nodes=400, degree_inside=12, degree_outside=1, quiet=True)
     return Graph.open(path)
@@ -58,27 +47,9 @@ def same(one: Path, other: Path) -> None:
 # -- graphs ----------------------------------------------------------------------------------------
 
 
-def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> None:
-    options = {"app": "node2vec", "p": 0.5, "q": 2, "walks": 10, "length": 30, "window": 9}
-    report = word2vec(blocks, tmp_path / "v", dim=32, sample=0, **options)
-    vectors = Vectors.open(tmp_path / "v")
-    assert vectors.ids.equals(blocks.user_ids().combine_chunks())
-    assert agreement(vectors, blocks.labels()) > 0.95
-    assert (report.rows, report.dimension, report.epochs) == (400, 32, 1)
-    assert report.words == 400 * 10 * 30
-    assert report.unseen == 0
-    about = vectors.about
-    assert about["graph_sha256"] == blocks.digest
-    assert about["options"]["app"] == "node2vec"
-    lines = (tmp_path / "v/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["loss"] for line in lines] == [report.loss]
-    assert vectors.context is not None
-    assert not (tmp_path / ".v.partial").exists()
-
-
-def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
-    steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}
+def test_streamed_walks_train_as_written_ones(blocks, tmp_path):
+    more = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
+    steps = {"walks": 2, "length": 20, "pools": False}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
     word2vec(blocks, tmp_path / "a", seed=3, same_walks=True, epochs=2, **steps, **more)
     word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
@@ -88,19 +59,19 @@ def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> 
     assert (tmp_path / "c/vectors.npy").read_bytes() != (tmp_path / "a/vectors.npy").read_bytes()
 
 
-def test_few_starts_are_counted_in_all_their_walks(blocks: Graph, tmp_path: Path) -> None:
+def test_few_starts_are_counted_in_all_their_walks(blocks, tmp_path):
     pq.write_table(pa.table({"id": [7]}), tmp_path / "starts.parquet")
-    options: dict[str, Any] = {"starts": tmp_path / "starts.parquet", "walks": 500, "length": 20}
+    options = {"starts": tmp_path / "starts.parquet", "walks": 500, "length": 20}
     report = word2vec(blocks, tmp_path / "v", dim=8, **options)
     counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
     assert counts.sum() == report.words == 500 * 20
     assert report.unseen == int((counts == 0).sum()) < 200
 
 
-def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
+def test_walks_draw_negatives_from_pools_by_default(blocks, tmp_path):
+    more = {"deterministic": True, "walks": 2, "length": 20, "dim": 16}
 
-    def vectors(name: str, **options: Any) -> bytes:
+    def vectors(name, **options):
         word2vec(blocks, tmp_path / name, **more, **options)
         return (tmp_path / name / "vectors.npy").read_bytes()
 
@@ -111,32 +82,11 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_p
     assert vectors("f", shared_windows=4, pools=True) != shared
 
 
-def test_a_pool_is_of_so_many_walks() -> None:
-    def rules(kind: str = "graph", **options: Any) -> Word2vecRules:
-        return settings_of(Word2vecOptions(**options), kind).rules
-
-    found = rules(length=80)
-    assert (found.pool, found.pool_sentences) == (400, 8)
-    found = rules(length=2000, negatives=10)
-    assert (found.pool, found.pool_sentences) == (2500, 1)
-    assert rules(length=10**6, negatives=64).pool == MAX_POOL
-    assert rules("text").pool == rules("walks").pool == rules(pools=False).pool == 0
-
-
-@pytest.mark.mpi
-def test_two_ranks_give_the_same_bytes(blocks: Graph, tmp_path: Path) -> None:
-    two = ClusterSpec(cluster="mpi", workers=2)
-    options: dict[str, Any] = {"walks": 3, "length": 20, "dim": 16, "sync_words": 3000}
-    word2vec(blocks, tmp_path / "one", deterministic=True, **options)
-    word2vec(blocks, tmp_path / "two", deterministic=True, cluster=two, parts=2, **options)
-    same(tmp_path / "one", tmp_path / "two")
-
-
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
+def test_two_ranks_learn_as_much_as_one(blocks, tmp_path):
     two = ClusterSpec(cluster="mpi", workers=2)
-    more: dict[str, Any] = {"walks": 20, "length": 20, "dim": 16, "window": 9}
+    more = {"walks": 20, "length": 20, "dim": 16, "window": 9}
     report = word2vec(blocks, tmp_path / "h", cluster=two, sample=0, sync_words=3000, **more)
     alone = word2vec(blocks, tmp_path / "alone", sample=0, **more)
     assert report.ranks == 2
@@ -151,7 +101,7 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64(), pa.date32(), pa.float64()]
 )
-def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_any_type(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(files, "TARGET", 200)
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 9, rng.integers(0, 8)).tolist() for _ in range(60)]
@@ -170,7 +120,7 @@ def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.Monkey
         word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
 
 
-def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: Path) -> None:
+def test_walks_of_internal_ids_say_so_and_are_verified(blocks, tmp_path):
     walk(blocks, tmp_path / "w", walks=1, length=9, ids="internal")
     word2vec(tmp_path / "w", tmp_path / "v", dim=8, verify=True)
     assert Vectors.open(tmp_path / "v").about["ids_are"] == "internal"
@@ -186,7 +136,7 @@ def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: 
     assert part.name in str(error.value)
 
 
-def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
+def test_walks_that_lack_rows(make_graph, tmp_path):
     folder = tmp_path / "w"
     walk(make_graph(), folder, length=5)
     path = folder / "part-00000.parquet"
@@ -196,11 +146,17 @@ def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
     assert path.name in str(error.value)
 
 
-def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
+def test_ids_that_the_graph_does_not_have(make_graph, tmp_path):
     graph = make_graph()
     ids = graph.user_ids().combine_chunks()
-    rows = [[ids[i] for i in range(5)]] * 4 + [[ids[3], pa.scalar("nobody", ids.type)
-            if pa.types.is_string(ids.type) else pa.scalar(10**6, ids.type)]]  # fmt: skip
+    rows = [[ids[i] for i in range(5)]] * 4 + [
+        [
+            ids[3],
+            pa.scalar("nobody", ids.type)
+            if pa.types.is_string(ids.type)
+            else pa.scalar(10**6, ids.type),
+        ]
+    ]
     table = pa.table({"path": pa.array(rows, pa.list_(ids.type))})
     pq.write_table(table, tmp_path / "p.parquet")
     with pytest.raises(InputError, match=r"p\.parquet, row 5, value 2"):
@@ -213,7 +169,7 @@ def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> No
         word2vec(tmp_path / "w", tmp_path / "x", graph=make_graph(seed=3, name="o").path)
 
 
-def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
+def test_lists_with_nulls_or_without_ids(tmp_path):
     kind, path = pa.list_(pa.int64()), tmp_path / "n.parquet"
     pq.write_table(pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), path)
     with pytest.raises(InputError, match="row 3, value 2"):
@@ -228,7 +184,7 @@ def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_words_of_text_are_those_of_split(tmp_path: Path, seed: int) -> None:
+def test_words_of_text_are_those_of_split(tmp_path, seed):
     """Whatever blanks are between them, at the ends of lines too."""
     blanks = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000"
     rng = np.random.default_rng(seed)
@@ -240,7 +196,7 @@ def test_words_of_text_are_those_of_split(tmp_path: Path, seed: int) -> None:
     assert found == Counter(text.split())
 
 
-def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
+def test_tables_of_other_libraries_and_arrow_files(tmp_path):
     rng = np.random.default_rng(0)
     rows = [[f"w{i}" for i in rng.integers(0, 9, rng.integers(0, 8))] for _ in range(60)]
     table = pa.table({"n": range(60), "s": rows})
@@ -256,8 +212,8 @@ def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.glob(".*") if not path.name.endswith(".lock")]
 
 
-@pytest.mark.parametrize("longest", [2, 3, 100])
-def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
+@pytest.mark.parametrize("longest", [2, 100])
+def test_long_sentences_are_cut(tmp_path, longest):
     """As if they had been written so: in lists, and in lines of text."""
     rng = np.random.default_rng(0)
     rows = [[f"w{i}" for i in rng.integers(0, 9, n)] for n in rng.integers(1, 12, 60)]
@@ -268,7 +224,7 @@ def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
         text.write_text("\n".join(map(" ".join, some)))
         pq.write_table(pa.table({"s": some}), table)
         for path in (text, table):
-            more: dict[str, Any] = {**SMALL, "deterministic": True, "min_count": 4}
+            more = {**SMALL, "deterministic": True, "min_count": 4}
             word2vec(path, tmp_path / "v", max_sentence=longest, overwrite=True, **more)
             found.append((tmp_path / "v/vectors.npy").read_bytes())
     assert found == found[:1] * 4
@@ -276,7 +232,7 @@ def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
 
 # -- text ------------------------------------------------------------------------------------------
 
-LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(200)]
+LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(80)]
 
 
 def packed(path: Path, data: bytes) -> Path:
@@ -291,23 +247,21 @@ def packed(path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize(("block", "target"), [(16, 60), (64, 500), (1 << 20, 70)])
-def test_text_cut_anywhere_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, target: int
-) -> None:
+def test_text_cut_anywhere_is_the_same(tmp_path, monkeypatch, block, target):
     long = "one long line " * 40
     data = ("\n\n" + "\n".join(LINES) + f"\n{long}").encode()
-    more: dict[str, Any] = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
+    more = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
     word2vec(packed(tmp_path / "a.txt", data), tmp_path / "a", **more)
     monkeypatch.setattr(words, "BLOCK", block)
     monkeypatch.setattr(files, "_TEXT_TARGET", target)
     monkeypatch.setattr(files, "_PIECE_WORDS", 100)
     folder = tmp_path / "folder"
     folder.mkdir()
-    packed(folder / "1.txt.gz", "\n".join(LINES[:99]).encode())
-    packed(folder / "2.txt", "\n".join(["\ufeff", *LINES[99:], long]).encode())
-    for name in ("b.txt", "c.txt.gz", "d.txt.zst"):
+    packed(folder / "1.txt.gz", "\n".join(LINES[:40]).encode())
+    packed(folder / "2.txt", "\n".join(["\ufeff", *LINES[40:], long]).encode())
+    for name in ("b.txt", "d.txt.zst"):
         packed(tmp_path / name, data)
-    for name in ("b.txt", "c.txt.gz", "d.txt.zst", "folder", "folder/*.t*"):
+    for name in ("b.txt", "d.txt.zst", "folder/*.t*"):
         word2vec(tmp_path / name, tmp_path / "v", overwrite=True, **more)
         same(tmp_path / "a", tmp_path / "v")
     every = [word for line in [*LINES, long] for word in line.split()]
@@ -317,7 +271,7 @@ def test_text_cut_anywhere_is_the_same(
     assert table.num_rows == len({one for one in every if every.count(one) >= 5})
 
 
-def test_min_count_and_max_vocab(tmp_path: Path) -> None:
+def test_min_count_and_max_vocab(tmp_path):
     path = packed(tmp_path / "t.txt", b"a a a a b b b c c d\n" * 3)
     word2vec(path, tmp_path / "v", min_count=6, **SMALL)
     assert Vectors.open(tmp_path / "v").ids.to_pylist() == ["a", "b", "c"]
@@ -327,15 +281,13 @@ def test_min_count_and_max_vocab(tmp_path: Path) -> None:
         word2vec(path, tmp_path / "x", min_count=100)
 
 
-def test_bad_text(tmp_path: Path) -> None:
+def test_bad_text(tmp_path):
     latin = packed(tmp_path / "latin.txt", b"caf\n" * 500 + b"caf\xe9 au lait\n")
     for path in (latin, packed(tmp_path / "latin.txt.gz", latin.read_bytes())):
         with pytest.raises(InputError) as error:
             word2vec(path, tmp_path / "v")
         assert path.name in str(error.value)
         assert "501" in str(error.value)
-    with pytest.raises(InputError):
-        word2vec(packed(tmp_path / "empty.txt", b"\n \n\t\n"), tmp_path / "v")
     numbers = " ".join(str(n**5) for n in range(9999)).encode()
     for suffix in (".gz", ".zst"):
         broken = packed(tmp_path / f"t.txt{suffix}", numbers)
@@ -343,8 +295,6 @@ def test_bad_text(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             word2vec(broken, tmp_path / "v")
         assert broken.name in str(error.value)
-    with pytest.raises(InputError):
-        word2vec(tmp_path / "nothing", tmp_path / "v")
     pq.write_table(pa.table({"s": [[1, 2]]}), tmp_path / "s.parquet")
     with pytest.raises(UsageError):
         word2vec([latin, tmp_path / "s.parquet"], tmp_path / "v")
@@ -352,7 +302,7 @@ def test_bad_text(tmp_path: Path) -> None:
     assert not (tmp_path / ".v.partial").exists()
 
 
-def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_of_millions_of_words(tmp_path, monkeypatch):
     monkeypatch.setattr(words, "BLOCK", 1 << 16)
     monkeypatch.setattr(files, "_TEXT_TARGET", 1 << 20)
     path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
@@ -363,23 +313,21 @@ def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.Mon
 # -- memory, rates, stops --------------------------------------------------------------------------
 
 
-def test_one_rank_has_no_exchanges(blocks: Graph, tmp_path: Path) -> None:
+def test_one_rank_has_no_exchanges(blocks, tmp_path):
     for more in ({}, {"deterministic": True, "shards": 1}):
         with pytest.raises(UsageError):
             word2vec(blocks, tmp_path / "v", sync_words=9000, **more)
     assert not (tmp_path / "v").exists()
 
 
-def test_a_rate_that_is_too_high(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
+def test_a_rate_that_is_too_high(blocks, tmp_path, monkeypatch):
+    options = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
     options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
     with pytest.raises(PenstockError):
         word2vec(blocks, tmp_path / "v", lr=1e5, **options)
     save, saved = Checkpoints.save, list[Any]()
 
-    def stop_soon(self: Checkpoints, *given: Any) -> None:
+    def stop_soon(self, *given):
         save(self, *given)
         saved.append(given[0])
         if len(saved) == 9:
@@ -399,17 +347,15 @@ def test_a_rate_that_is_too_high(
     assert np.isfinite(Vectors.open(tmp_path / "v").values).all()
 
 
-def test_checkpoints_by_epochs(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_by_epochs(blocks, tmp_path, monkeypatch):
     save, saved = Checkpoints.save, list[int]()
 
-    def noted(self: Checkpoints, position: Any, *given: Any) -> Any:
+    def noted(self, position, *given):
         saved.append(position.epoch)
         return save(self, position, *given)
 
     monkeypatch.setattr(Checkpoints, "save", noted)
-    options: dict[str, Any] = {"dim": 8, "walks": 1, "length": 9, "epochs": 5}
+    options = {"dim": 8, "walks": 1, "length": 9, "epochs": 5}
     word2vec(blocks, tmp_path / "v", checkpoint_epochs=2, checkpoint_minutes=0, **options)
     assert saved == [2, 4, 5]
 
@@ -417,21 +363,29 @@ def test_checkpoints_by_epochs(
 # -- warm start ------------------------------------------------------------------------------------
 
 
-def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_path: Path) -> None:
+def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks, tmp_path):
     word2vec(blocks, tmp_path / "old", dim=16, walks=10, length=20)
     old = Vectors.open(tmp_path / "old")
     known = np.setdiff1d(np.arange(400), [5, 17])
     pq.write_table(
-        pa.table({
-            "id": old.ids.take(pa.array(known)),
-            "vector": pa.array(old.values[known].tolist(), pa.list_(pa.float32())),
-        }),
+        pa.table(
+            {
+                "id": old.ids.take(pa.array(known)),
+                "vector": pa.array(old.values[known].tolist(), pa.list_(pa.float32())),
+            }
+        ),
         tmp_path / "part.parquet",
-    )  # fmt: skip
+    )
     report = word2vec(
-        blocks, tmp_path / "v", dim=16, walks=1, length=20, init=tmp_path / "part.parquet",
-        lr=1e-12, min_lr=0,
-    )  # fmt: skip
+        blocks,
+        tmp_path / "v",
+        dim=16,
+        walks=1,
+        length=20,
+        init=tmp_path / "part.parquet",
+        lr=1e-12,
+        min_lr=0,
+    )
     assert (report.known, report.averaged) == (398, 2)
     new, csr = Vectors.open(tmp_path / "v"), blocks.csr()
     np.testing.assert_allclose(new.values[known], old.values[known], atol=1e-6)
@@ -444,13 +398,3 @@ def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_pa
     path = packed(tmp_path / "t.txt", b"quite other words " * 9)
     with pytest.raises(UsageError):
         word2vec(path, tmp_path / "x", dim=16, init=tmp_path / "old")
-
-
-# -- resume, Ctrl-C, the command line --------------------------------------------------------------
-
-LONG = ["--dim", "16", "--walks", "4", "--epochs", "8", "--deterministic", "--sync-words",
-        "4000", "--cluster", "threads"]  # fmt: skip
-
-
-def command(blocks: Graph, out: Path, *more: str) -> Sequence[str]:
-    return ["word2vec", "train", str(blocks.path), str(out), *LONG, *more]

@@ -28,7 +28,7 @@ WAREHOUSE = {
 
 
 @pytest.fixture
-def edges(tmp_path: Path) -> Path:
+def edges(tmp_path):
     pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]}).to_csv(tmp_path / "e.csv", index=False)
     return tmp_path / "e.csv"
 
@@ -48,7 +48,7 @@ def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **option
     if "features_as" not in options:
         options = {"feature_columns": tuple(columns)} | options
     out = edges.parent / nodes.stem
-    etl(edges, out, cluster="threads", nodes=nodes, overwrite=True, **options)
+    etl(edges, out, nodes=nodes, overwrite=True, **options)
     graph = Graph.open(out)
     graph.validate()
     names = graph.manifest.feature_names
@@ -72,7 +72,7 @@ def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
     return pd.DataFrame(found).set_axis(IDS)
 
 
-def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges: Path) -> None:
+def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges):
     seconds = 1_764_400_000 + 30 * np.arange(4)
     got = made(edges, {"at": seconds}, standardise=True)
     wanted = (seconds - seconds.mean()) / seconds.std()
@@ -85,7 +85,7 @@ def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges: P
 
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standardise: bool) -> None:
+def test_numbers_booleans_categories_and_dates(edges, suffix, standardise):
     got = made(edges, WAREHOUSE, f"g.{suffix}", standardise=standardise)
     expected = by_hand(pd.DataFrame(WAREHOUSE), standardise=standardise)
     pd.testing.assert_frame_equal(got.astype(float), expected, atol=1e-6)
@@ -94,30 +94,41 @@ def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standar
 TYPES = {
     "dictionary": (pa.array(WAREHOUSE["plan"]).dictionary_encode(), "plan"),
     "large": (pa.array(WAREHOUSE["plan"], pa.large_string()), "plan"),
-    "seconds": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
-                         pa.timestamp("s")), "born"),
-    "zone": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
-                      pa.timestamp("us", "Asia/Tokyo")), "born"),  # days are those of UTC
+    "seconds": (
+        pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN], pa.timestamp("s")),
+        "born",
+    ),
+    "zone": (
+        pa.array(
+            [datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
+            pa.timestamp("us", "Asia/Tokyo"),
+        ),
+        "born",
+    ),  # days are those of UTC
     "text": (pa.array([f"{day} 12:00:00" for day in BORN]), "born"),
     "date64": (pa.array(WAREHOUSE["born"], pa.date64()), "born"),
     "yes or no": (pa.array(["TRUE", "False", "true", "true"]), "paid"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TYPES)
-def test_one_value_in_other_types(edges: Path, case: str) -> None:
+def test_one_value_in_other_types(edges, case):
     values, name = TYPES[case]
     got, expected = made(edges, {name: values}), made(edges, {name: WAREHOUSE[name]})
     pd.testing.assert_frame_equal(got, expected)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
+def test_numbers_that_are_categories(edges, suffix):
     columns = {"zip": [10, None, 10, 7], "x": [1.0, 2.0, 3.0, 4.0]}
     got = made(
-        edges, columns, f"g.{suffix}",
-        feature_columns=("x",), category_columns=("z*",), missing_features="zero",
-    )  # fmt: skip
+        edges,
+        columns,
+        f"g.{suffix}",
+        feature_columns=("x",),
+        category_columns=("z*",),
+        missing_features="zero",
+    )
     assert [*got] == ["x", "zip=10", "zip=7"]
     assert got.to_numpy().tolist() == [[1, 1, 0], [2, 0, 0], [3, 1, 0], [4, 0, 1]]
     with pytest.raises(InputError, match=r"zip"):  # a value is missing
@@ -126,7 +137,7 @@ def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
+def test_what_is_missing(edges, suffix, how):
     columns = {name: [*values[:2], None, values[3]] for name, values in WAREHOUSE.items()}
     got = made(edges, columns, f"g.{suffix}", missing_features=how, standardise=True)
     age = np.array([30, 50, 0 if how == "zero" else 40, 40])
@@ -139,23 +150,30 @@ def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
             made(edges, {name: columns[name]}, f"h.{suffix}")
 
 
-def test_columns_without_anything_to_tell(edges: Path) -> None:
+def test_columns_without_anything_to_tell(edges):
     columns = {
-        "constant": [0.1] * 4, "nothing": pa.nulls(4, pa.float64()), "void": pa.nulls(4),
-        "plan": ["pro"] * 4, "born": [date(2026, 1, 1)] * 4,
-    }  # fmt: skip
+        "constant": [0.1] * 4,
+        "nothing": pa.nulls(4, pa.float64()),
+        "void": pa.nulls(4),
+        "plan": ["pro"] * 4,
+        "born": [date(2026, 1, 1)] * 4,
+    }
     got = made(edges, columns, standardise=True, missing_features="mean")
     assert [*got][:4] == ["constant", "nothing", "void", "plan=pro"]
     assert not got[["constant", "nothing", "void", "born:days"]].to_numpy().any()
     assert (got["plan=pro"] == 1).all()
     with pytest.raises(InputError, match="nothing"):  # of no category
         made(
-            edges, columns, "h.parquet", feature_columns=(), category_columns=("nothing",),
+            edges,
+            columns,
+            "h.parquet",
+            feature_columns=(),
+            category_columns=("nothing",),
             missing_features="zero",
-        )  # fmt: skip
+        )
 
 
-def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
+def test_a_later_graph_has_the_columns_of_an_earlier_one(edges):
     made(edges, WAREHOUSE, standardise=True, missing_features="mean")
     tomorrow = {
         "other": ["x"] * 4,
@@ -164,7 +182,7 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
         "paid": [None, True, None, None],
         "age": [None, 1e3, 40.0, 50.0],
     }
-    options: dict[str, Any] = {"features_as": edges.parent / "g", "missing_features": "mean"}
+    options = {"features_as": edges.parent / "g", "missing_features": "mean"}
     got = made(edges, tomorrow, "h.parquet", **options)
     before, after = (Graph.open(edges.parent / name).manifest for name in "gh")
     assert after.feature_names == before.feature_names
@@ -173,9 +191,7 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
     np.testing.assert_allclose(got["age"] * deviation + 40, [40, 1e3, 40, 50], rtol=1e-6)
     assert got["paid"].tolist() == [0.75, 1, 0.75, 0.75]
     assert got[["plan=free", "plan=pro", "plan=team"]].sum().tolist() == [0, 0, 1]
-    report = etl(
-        edges, edges.parent / "i", cluster="threads", nodes=edges.parent / "h.parquet", **options
-    )
+    report = etl(edges, edges.parent / "i", nodes=edges.parent / "h.parquet", **options)
     assert (report.categories_unknown, report.features_filled) == (2, 8)
     assert report.columns_of_unknown == {"plan": 2}
     del tomorrow["paid"]
@@ -183,36 +199,46 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
         made(edges, tomorrow, "h.parquet", **options)
 
 
-SPELLED: dict[str, tuple[list[str], list[Any]]] = {
+SPELLED = {
     "number": (["10", "7", "", "10"], [10.0, 7.0, None, 10.0]),
     "float": (["10.0", "2.0", "", "-3.0"], [10, 2, None, -3]),
     "decimal": (["10", "7.50", "", "2.0"], [Decimal("10.00"), Decimal("7.50"), None, Decimal(2)]),
     "flag": (["True", "FALSE", "", "true"], [True, False, None, True]),
-    "day": (["2026-11-01", "2026-10-02", "", "2026-11-01"],
-            [date(2026, 11, 1), date(2026, 10, 2), None, date(2026, 11, 1)]),
-    "moment": (["2026-11-01T00:00:00", "2026-10-02 01:00:00.5", "", "2026-11-01"],
-               [datetime(2026, 11, 1), datetime(2026, 10, 2, 1, 0, 0, 500_000), None,
-                datetime(2026, 11, 1)]),
+    "day": (
+        ["2026-11-01", "2026-10-02", "", "2026-11-01"],
+        [date(2026, 11, 1), date(2026, 10, 2), None, date(2026, 11, 1)],
+    ),
+    "moment": (
+        ["2026-11-01T00:00:00", "2026-10-02 01:00:00.5", "", "2026-11-01"],
+        [
+            datetime(2026, 11, 1),
+            datetime(2026, 10, 2, 1, 0, 0, 500_000),
+            None,
+            datetime(2026, 11, 1),
+        ],
+    ),
     "code": (["007", "v1.10", "v1.1", "7"], ["007", "v1.10", "v1.1", "7"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPELLED)
-def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) -> None:
+def test_a_category_is_the_same_however_it_is_spelled(edges, name):
     """As text today and in a type of Parquet tomorrow, and the other way round."""
     text, typed = ({name: column} for column in SPELLED[name])
-    options: dict[str, Any] = {"missing_features": "zero"}
+    options = {"missing_features": "zero"}
     first = options | {"feature_columns": (name,), "category_columns": (name,)}
     again = options | {"features_as": edges.parent / "g"}
-    for today, tomorrow in ((("g.csv", text), ("h.parquet", typed)),
-                            (("g.parquet", typed), ("h.csv", text))):  # fmt: skip
+    for today, tomorrow in (
+        (("g.csv", text), ("h.parquet", typed)),
+        (("g.parquet", typed), ("h.csv", text)),
+    ):
         expected = made(edges, today[1], today[0], **first)
         pd.testing.assert_frame_equal(made(edges, tomorrow[1], tomorrow[0], **again), expected)
 
 
-def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None:
+def test_a_graph_that_cannot_say_how_its_features_were_made(edges):
     nodes = table(edges.parent / "n.parquet", {"age": [1.0, None, 2.0, 3.0]})
-    options: dict[str, Any] = {"cluster": "threads", "nodes": nodes}
+    options = {"nodes": nodes}
     etl(edges, edges.parent / "bare", **options)
     made(edges, {"age": [1.0, 2.0, 3.0, 4.0]}, "g.parquet")
     for name, missing in (("bare", "error"), ("none", "error"), ("g", "mean")):
@@ -220,60 +246,73 @@ def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None
         with pytest.raises(PenstockError, match=name):
             etl(edges, edges.parent / "h", **given)
     etl(
-        edges, edges.parent / "h", features_as=edges.parent / "g", missing_features="zero",
+        edges,
+        edges.parent / "h",
+        features_as=edges.parent / "g",
+        missing_features="zero",
         **options,
-    )  # fmt: skip
+    )
     assert Graph.open(edges.parent / "h").features().ravel().tolist() == [3, 0, 2, 1]
 
 
-def test_too_many_categories(edges: Path) -> None:
+def test_too_many_categories(edges):
     ids = [*range(300)]
     nodes = table(edges.parent / "n.csv", {"name": [f"user{i}" for i in ids]}, ids)
     with pytest.raises(InputError, match="name"):
-        etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("name",))
+        etl(edges, edges.parent / "g", nodes=nodes, feature_columns=("name",))
 
 
-def test_files_agree_on_what_a_column_is(edges: Path) -> None:
+def test_files_agree_on_what_a_column_is(edges):
     folder = edges.parent / "n"
     folder.mkdir()
     table(folder / "0.parquet", {"plan": pa.nulls(2), "x": ["1", "2"]}, [0, 1])
     table(folder / "1.parquet", {"x": [3, 4], "plan": ["b", "a"]}, [2, 3])
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=folder, missing_features="zero",
+        edges,
+        edges.parent / "g",
+        nodes=folder,
+        missing_features="zero",
         feature_columns=("plan", "x"),
-    )  # fmt: skip
+    )
     graph = Graph.open(edges.parent / "g")
     assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
     assert graph.features().tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 3], [1, 0, 4]]
     table(folder / "1.parquet", {"x": [date(2026, 1, 1)] * 2, "plan": ["b", "a"]}, [2, 3])
     with pytest.raises(InputError, match="x of .*1.parquet"):
         etl(
-            edges, edges.parent / "h", cluster="threads", nodes=folder, missing_features="zero",
+            edges,
+            edges.parent / "h",
+            nodes=folder,
+            missing_features="zero",
             feature_columns=("plan", "x"),
-        )  # fmt: skip
+        )
 
 
-def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
+def test_categories_of_rows_that_are_left_out_are_not_columns(edges):
     columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
     nodes = table(edges.parent / "n.parquet", columns)
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("*",),
-        on_bad_rows="skip", unknown_nodes="drop",
-    )  # fmt: skip
+        edges,
+        edges.parent / "g",
+        nodes=nodes,
+        feature_columns=("*",),
+        on_bad_rows="skip",
+        unknown_nodes="drop",
+    )
     assert Graph.open(edges.parent / "g").manifest.feature_names == ("plan=a", "plan=b", "x")
 
 
-def test_options_that_would_be_ignored(edges: Path) -> None:
+def test_options_that_would_be_ignored(edges):
     nodes = table(edges.parent / "n.parquet", WAREHOUSE)
     for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
         with pytest.raises(UsageError):
-            etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, **options)
+            etl(edges, edges.parent / "g", nodes=nodes, **options)
     with pytest.raises(UsageError):
-        etl(edges, edges.parent / "g", cluster="threads", features_as=edges.parent)
+        etl(edges, edges.parent / "g", features_as=edges.parent)
 
 
-def test_options_of_the_first_night_may_stay(edges: Path) -> None:
-    first: dict[str, Any] = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
+def test_options_of_the_first_night_may_stay(edges):
+    first = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
     made(edges, WAREHOUSE, **first)
     again = first | {"features_as": edges.parent / "g"}
     assert [*made(edges, WAREHOUSE, "h.parquet", **again)][:2] == ["age", "plan=free"]
@@ -287,11 +326,15 @@ def test_options_of_the_first_night_may_stay(edges: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["mean", "zero", "error"])
-def test_a_node_without_a_row_is_a_row_without_values(edges: Path, how: str) -> None:
+def test_a_node_without_a_row_is_a_row_without_values(edges, how):
     nodes = table(edges.parent / "n.parquet", {"age": [30.0, 50.0, 40.0]}, [0, 1, 2])
     etl(
-        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("age",),
-        missing_features=how, unknown_nodes="add",
-    )  # fmt: skip
+        edges,
+        edges.parent / "g",
+        nodes=nodes,
+        feature_columns=("age",),
+        missing_features=how,
+        unknown_nodes="add",
+    )
     expected = 40.0 if how == "mean" else 0.0
     assert Graph.open(edges.parent / "g").features()[:, 0].tolist() == [30.0, 50.0, 40.0, expected]

@@ -13,51 +13,59 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from penstock import Graph, etl, info
-from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, UsageError
+from penstock import Graph, info
+from penstock.errors import InputError
 from penstock.pipelines.cli import run
 
 IDS = [40, 10, 30, 20, 50, 60]
-
-
-@pytest.fixture
-def edges(tmp_path: Path) -> Path:
-    path = tmp_path / "edges.csv"
-    pd.DataFrame({"src": [10, 20, 30], "dst": [20, 40, 10]}).to_csv(path, index=False)
-    return path
+EDGES = "src,dst\n10,20\n20,40\n30,10\n"
 
 
 def table(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame({"id": IDS, **columns})
 
 
+def write(path: Path, frame: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(frame, pa.Table):
+        pq.write_table(frame, path, row_group_size=4)
+    elif path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    return path
+
+
+@pytest.fixture
+def of(tmp_path, make):
+    """Make a graph of three edges and a node table: of(table, "n.csv") or of(folder)."""
+
+    def of(nodes, file="n.parquet", **options):
+        path = nodes if isinstance(nodes, Path) else write(tmp_path / file, nodes)
+        graph, report = make(EDGES, "edges.csv", nodes=path, **options)
+        graph.validate()
+        return graph, report
+
+    return of
+
+
+def by_id(graph: Graph, values: Any) -> dict[Any, Any]:
+    return dict(zip(graph.user_ids().to_pylist(), values, strict=True))
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"relabel": "random"}, {"relabel": "degree"}, {"drop_isolated": True}]
 )
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_node_data_follow_their_ids(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, options: dict[str, Any], suffix: str
-) -> None:
+@pytest.mark.parametrize("file", ["n.csv", "n.parquet"])
+def test_node_data_follow_their_ids(of, options, file):
     nodes = table(
         colour=["red", "blue", "red", None, "green", "blue"],
         part=["train", "valid", "test", "train", None, "train"],
-        x0=np.arange(6) / 4, x1=np.arange(6) * 10.0,
-    )  # fmt: skip
-    path = tmp_path / f"nodes{suffix}"
-    nodes.to_csv(path, index=False) if suffix == ".csv" else nodes.to_parquet(path)
-    etl(
-        edges,
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=path,
-        label="colour",
-        split="part",
-        feature_columns=("x*",),
-        **options,
+        x0=np.arange(6) / 4,
+        x1=np.arange(6) * 10.0,
     )
-    graph = Graph.open(tmp_path / "g")
-    graph.validate()
+    columns = {"label": "colour", "split": "part", "feature_columns": ("x*",)}
+    graph, _ = of(nodes, file, **columns, **options)
     ids = graph.user_ids().to_pylist()
     assert set(ids) == set(IDS) - ({50, 60} if options.get("drop_isolated") else set())
     truth = nodes.set_index("id").loc[ids]
@@ -70,60 +78,15 @@ def test_node_data_follow_their_ids(
     np.testing.assert_array_equal(graph.features(), truth[["x0", "x1"]].to_numpy(np.float32))
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_features_in_a_file_of_their_own(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, sparse: bool
-) -> None:
-    table().to_csv(tmp_path / "nodes.csv", index=False)
-    dense = np.arange(18, dtype=np.float32).reshape(6, 3)
-    if sparse:
-        sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(dense))
-    else:
-        np.save(tmp_path / "x.npy", dense)
-    etl(
-        edges,
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=tmp_path / "nodes.csv",
-        relabel="random",
-        features=tmp_path / ("x.npz" if sparse else "x.npy"),
-    )
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.features is not None
-    assert graph.manifest.features.kind == ("sparse" if sparse else "dense")
-    assert graph.manifest.features.nonzeros == 17
-    got = graph.features()
-    rows = [IDS.index(i) for i in graph.user_ids().to_pylist()]
-    np.testing.assert_array_equal(got.toarray() if sparse else got, dense[rows])
-
-
-def test_features_without_a_table_number_nodes_from_0(tmp_path: Path, cluster: ClusterSpec) -> None:
-    pd.DataFrame({"src": [0, 1], "dst": [1, 3]}).to_csv(tmp_path / "e.csv", index=False)
+def test_features_without_a_table_number_nodes_from_0(tmp_path, make):
+    edges, options = "src,dst\n0,1\n1,3\n", {"features": tmp_path / "x.npy"}
     np.save(tmp_path / "x.npy", np.arange(5, dtype=np.float32)[:, None])
-    etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, features=tmp_path / "x.npy")
-    graph = Graph.open(tmp_path / "g")
+    graph, _ = make(edges, "e.csv", **options)
     assert graph.user_ids().to_pylist() == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(graph.features()[:, 0], np.arange(5))
     np.save(tmp_path / "x.npy", np.zeros((3, 1), np.float32))
     with pytest.raises(InputError, match="3"):
-        etl(tmp_path / "e.csv", tmp_path / "h", cluster=cluster, features=tmp_path / "x.npy")
-
-
-def test_multi_label_and_values(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    nodes = table(
-        tags=[["a", "b"], [], ["b"], None, ["c", "a"], ["c"]], score=[1, 2.5, None, 4, 5, 6]
-    )
-    nodes.to_parquet(tmp_path / "nodes.parquet")
-    common = {"cluster": cluster, "nodes": tmp_path / "nodes.parquet"}
-    etl(edges, tmp_path / "multi", label="tags", **common)
-    graph = Graph.open(tmp_path / "multi")
-    assert (graph.manifest.labels, graph.manifest.classes) == ("multi", ("a", "b", "c"))
-    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
-    assert labels == {40: [0, 1], 10: [], 30: [1], 20: None, 50: [2, 0], 60: [2]}
-    etl(edges, tmp_path / "value", label="score", **common)
-    graph = Graph.open(tmp_path / "value")
-    assert graph.manifest.labels == "value"
-    np.testing.assert_array_equal(graph.labels(), np.array([2.5, 4, np.nan, 1, 5, 6], np.float32))
+        make(edges, "e.csv", **options)
 
 
 LISTS = {
@@ -133,274 +96,156 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_no_list_of_classes_is_no_label_and_an_empty_one_is(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, name: str
-) -> None:
-    pq.write_table(pa.table({"id": IDS, "tags": LISTS[name]}), tmp_path / "nodes.parquet")
-    etl(
-        edges,
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=tmp_path / "nodes.parquet",
-        label="tags",
-        split_nodes=(0.5, 0.25, 0.25),
-    )
-    graph = Graph.open(tmp_path / "g")
-    graph.validate()
-    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+def test_a_null_is_not_a_label_and_an_empty_list_is(of, name):
+    nodes = pa.table({"id": IDS, "tags": LISTS[name]})
+    graph, _ = of(nodes, label="tags", split_nodes=(0.5, 0.25, 0.25))
+    labels = by_id(graph, graph.labels())
     assert labels == {40: [0], 10: None, 30: [], 20: [1], 50: None, 60: [0, 1]}
-    assert dict(zip(labels, graph.labelled(), strict=True)) == {
-        user: label is not None for user, label in labels.items()
-    }
+    labelled = {user: label is not None for user, label in labels.items()}
+    assert by_id(graph, graph.labelled()) == labelled
     assert sum(graph.manifest.splits.values()) == 4
-    drawn = dict(zip(labels, graph.node_column("split").to_pylist(), strict=True))
+    drawn = by_id(graph, graph.node_column("split").to_pylist())
     assert drawn[10] is drawn[50] is None
-    told = info(tmp_path / "g").labels
-    assert told is not None
-    assert (told["labelled"], told["splits"]) == (4, graph.manifest.splits)
+    about = info(graph.path).labels
+    assert (about["labelled"], about["splits"]) == (4, graph.manifest.splits)
 
 
-@pytest.mark.parametrize("label", ["class", "value", "multi"])
-def test_nodes_without_a_label_are_in_no_drawn_split(
-    tmp_path: Path, cluster: ClusterSpec, label: str
-) -> None:
-    ends = np.arange(40)
-    pd.DataFrame({"src": ends, "dst": (ends + 1) % 40}).to_csv(tmp_path / "e.csv", index=False)
-    text = {"class": "b", "value": "0.5", "multi": "b;c"}[label]
+@pytest.mark.parametrize("kind", ["class", "value", "multi"])
+def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path, make, kind):
+    text = {"class": "b", "value": "0.5", "multi": "b;c"}[kind]
     rows = [f"{i},{text if i % 4 else ''}\n" for i in range(40)]
     (tmp_path / "n.csv").write_text("id,y\n" + "".join(rows))
-    etl(
-        tmp_path / "e.csv",
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=tmp_path / "n.csv",
-        label="y",
-        label_kind=label,
-        split_nodes=(0.5, 0.25, 0.25),
-    )
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.labels == label
+    options = {"nodes": tmp_path / "n.csv", "label": "y", "label_kind": kind}
+    ring = pd.DataFrame({"src": range(40), "dst": np.roll(range(40), 1)})
+    graph, _ = make(ring, split_nodes=(0.5, 0.25, 0.25), **options)
+    assert graph.manifest.labels == kind
     assert graph.labelled().tolist() == [i % 4 != 0 for i in range(40)]
-    drawn = np.asarray(graph.node_column("split").fill_null(-1))
-    assert (drawn == -1).tolist() == [i % 4 == 0 for i in range(40)]
+    drawn = graph.node_column("split").to_pylist()
+    assert [one is None for one in drawn] == [i % 4 == 0 for i in range(40)]
 
 
+# A column and options; the kind of labels, the names of classes, and labels by row.
+NONE = [0, -1, 1, 1, 0, -1]
 GAPS = {
-    # column, options -> kind, names of classes, labels by row
     "with gaps": ([2, None, 10, 2, 0, None], {}, "class", "0 2 10", [1, -1, 2, 1, 0, -1]),
     "fractions": ([2.5, None, 1, 2, 0, 1], {}, "value", None, None),
     "-1 is a class": ([0, -1, 1, 1, 0, -1], {}, "class", "-1 0 1", [1, 0, 2, 2, 1, 0]),
-    "-1 is none": ([0, -1, 1, 1, 0, -1], {"label_missing": -1}, "class", "0 1",
-                   [0, -1, 1, 1, 0, -1]),
-    "-1.0 is none": ([0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1"}, "class", "0 1",
-                     [0, -1, 1, 1, 0, -1]),
+    "-1 is none": (NONE, {"label_missing": -1}, "class", "0 1", NONE),
+    "-1.0 is none": ([0.0, *NONE[1:]], {"label_missing": "-1"}, "class", "0 1", NONE),
     "-1.0 is none of the classes": (
-        [0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1", "label_kind": "class"}, "class", "0 1",
-        [0, -1, 1, 1, 0, -1]),
-    "a text is none": (["9", "?", "10", "9", "9", "?"], {"label_missing": "?"}, "class", None,
-                       None),
-}  # fmt: skip
+        [0.0, *NONE[1:]],
+        {"label_missing": "-1", "label_kind": "class"},
+        "class",
+        "0 1",
+        NONE,
+    ),
+    "an empty text": (["a", "", "b", "b", "a", ""], {}, "class", "a b", NONE),
+    "a text": (list("x?yyx?"), {"label_missing": "?"}, "class", "x y", NONE),
+}
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("file", ["n.csv", "n.parquet"])
 @pytest.mark.parametrize("case", GAPS)
-def test_labels_are_what_the_report_says(
-    tmp_path: Path, edges: Path, capsys: pytest.CaptureFixture[str], suffix: str, case: str
-) -> None:
+def test_labels_are_what_the_report_says(tmp_path, capsys, file, case):
     column, options, kind, names, expected = GAPS[case]
-    path, frame = tmp_path / f"n{suffix}", table(y=column, x=0.5)
-    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    path = write(tmp_path / file, table(y=column, x=0.5))
+    (tmp_path / "e.csv").write_text(EDGES)
     line = ["--cluster", "threads", "--nodes", str(path), "--label", "y", "--feature-columns", "x"]
     for name, value in options.items():
         line += [f"--{name.replace('_', '-')}", str(value)]
     line += ["--split-nodes", "1", "0", "0", "--json"]
-    assert run(["etl", str(edges), str(tmp_path / "g"), *line]) == 0
-    told = json.loads(capsys.readouterr().out)
+    assert run(["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), *line]) == 0
+    report = json.loads(capsys.readouterr().out)
     graph = Graph.open(tmp_path / "g")
-    assert told["labels"]["kind"] == graph.manifest.labels == kind
+    assert report["labels"]["kind"] == graph.manifest.labels == kind
     count = int(graph.labelled().sum())
-    assert told["labels"]["labelled"] == told["splits"]["train"] == count
-    assert told["features"]["width"] == 1
+    assert report["labels"]["labelled"] == report["splits"]["train"] == count
+    assert report["features"]["width"] == 1
     if names is not None:
-        assert told["labels"]["classes"] == names.split()
-        labels = dict(zip(graph.user_ids().to_pylist(), graph.labels().tolist(), strict=True))
+        assert report["labels"]["classes"] == names.split()
+        labels = by_id(graph, graph.labels().tolist())
         assert [labels[user] for user in IDS] == expected
-    if case == "a text is none":
-        assert (count, len(told["labels"]["classes"])) == (4, 2)
 
 
-def test_an_empty_text_in_parquet_is_no_label(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(kind=["a", "", "b", None, "a", ""]).to_parquet(tmp_path / "n.parquet")
-    etl(edges, tmp_path / "g", cluster=cluster, nodes=tmp_path / "n.parquet", label="kind")
-    graph = Graph.open(tmp_path / "g")
-    assert graph.manifest.classes == ("a", "b")
-    assert int(graph.labelled().sum()) == 3
-
-
-def test_a_fixed_number_of_classes_a_node(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    pairs = pa.array([["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]],
-                     pa.list_(pa.string(), 2))  # fmt: skip
-    pq.write_table(pa.table({"id": IDS, "tags": pairs}), tmp_path / "n.parquet")
-    options = {"cluster": cluster, "nodes": tmp_path / "n.parquet", "label": "tags"}
-    etl(edges, tmp_path / "g", **options)
-    graph = Graph.open(tmp_path / "g")
-    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels(), strict=True))
+def test_a_fixed_number_of_classes_per_node(of):
+    pairs = [["a", "b"], ["b", "c"], None, ["c", "a"], ["a", "a"], [None, "b"]]
+    nodes = pa.table({"id": IDS, "tags": pa.array(pairs, pa.list_(pa.string(), 2))})
+    graph, _ = of(nodes, label="tags")
+    labels = by_id(graph, graph.labels())
     assert labels == {40: [0, 1], 10: [1, 2], 30: None, 20: [2, 0], 50: [0, 0], 60: [1]}
     for kind in ("class", "value"):
         with pytest.raises(InputError, match=f"--label-kind {kind}"):
-            etl(edges, tmp_path / "h", label_kind=kind, **options)
+            of(nodes, label="tags", label_kind=kind)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_features_of_several_files_are_found_by_name(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
-) -> None:
-    nodes = table(x0=np.arange(6.0), x1=np.arange(6.0) * 10)
-    folder = tmp_path / "nodes"
-    folder.mkdir()
-
-    def write(frame: pd.DataFrame, name: str) -> None:
-        path = folder / f"{name}{suffix}"
-        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
-
-    write(nodes[:3], "0")
-    write(nodes[3:][["x1", "id", "x0"]], "1")
-    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x*",)}
-    etl(edges, tmp_path / "g", **options)
-    graph = Graph.open(tmp_path / "g")
+def test_features_of_several_files_are_found_by_name(tmp_path, of, suffix):
+    nodes, folder = table(x0=np.arange(6.0), x1=np.arange(6.0) * 10), tmp_path / "nodes"
+    write(folder / f"0{suffix}", nodes[:3])
+    write(folder / f"1{suffix}", nodes[3:][["x1", "id", "x0"]])
+    graph, _ = of(folder, feature_columns=("x*",))
     assert graph.manifest.feature_names == ("x0", "x1")
     expected = nodes.set_index("id").loc[graph.user_ids().to_pylist()]
     np.testing.assert_array_equal(graph.features(), expected.to_numpy(np.float32))
-    write(nodes[3:].rename(columns={"x1": "x7"}), "1")
+    write(folder / f"1{suffix}", nodes[3:].rename(columns={"x1": "x7"}))
     with pytest.raises(InputError, match=r"1\..*x7"):
-        etl(edges, tmp_path / "h", **options)
+        of(folder, feature_columns=("x*",))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_file_without_any_label_goes_with_files_that_have_some(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, suffix: str
-) -> None:
-    folder = tmp_path / "nodes"
-    folder.mkdir()
-
-    def write(kinds: list[Any], name: str) -> None:
-        start, path = 3 * int(name), folder / f"{name}{suffix}"
-        frame = pd.DataFrame({"id": IDS[start : start + 3], "kind": kinds})
-        frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
-
-    write([None] * 3, "0")
-    write(["a", None, "b"], "1")
-    options = {"cluster": cluster, "nodes": folder, "label": "kind"}
-    etl(edges, tmp_path / "g", **options)
-    graph = Graph.open(tmp_path / "g")
-    labels = dict(zip(graph.user_ids().to_pylist(), graph.labels().tolist(), strict=True))
+def test_a_file_without_any_label_goes_with_files_that_have_some(tmp_path, of, suffix):
+    first, second = (tmp_path / f"nodes/{name}{suffix}" for name in "01")
+    write(first, pd.DataFrame({"id": IDS[:3], "kind": [None] * 3}))
+    write(second, pd.DataFrame({"id": IDS[3:], "kind": ["a", None, "b"]}))
+    graph, _ = of(first.parent, label="kind")
+    labels = by_id(graph, graph.labels().tolist())
     assert labels == {40: -1, 10: -1, 30: -1, 20: 0, 50: -1, 60: 1}
-    write([1, 2, 3], "0")
+    write(first, pd.DataFrame({"id": IDS[:3], "kind": [1, 2, 3]}))
     with pytest.raises(InputError):
-        etl(edges, tmp_path / "h", **options)
+        of(first.parent, label="kind")
 
 
-def test_features_that_have_no_names(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    path = tmp_path / "n.csv"
-    table(a=np.arange(6.0)).to_csv(path, index=False, header=False)
-    etl(edges, tmp_path / "text", cluster=cluster, nodes=path, node_id="0", feature_columns=("1",))
-    assert Graph.open(tmp_path / "text").manifest.feature_names is None
+def test_features_that_have_no_names(tmp_path, of):
+    table(a=np.arange(6.0)).to_csv(tmp_path / "n.csv", index=False, header=False)
+    graph, _ = of(tmp_path / "n.csv", node_id="0", feature_columns=("1",))
+    assert graph.manifest.feature_names is None
     lists = table(x=[[i, i + 0.5] for i in range(6)])
-    folder = tmp_path / "n"
-    folder.mkdir()
-    lists.to_parquet(folder / "0.parquet")
-    options = {"cluster": cluster, "nodes": folder, "feature_columns": ("x",)}
-    etl(edges, tmp_path / "lists", **options)
-    assert Graph.open(tmp_path / "lists").manifest.feature_names is None
+    graph, _ = of(lists, feature_columns=("x",))
+    assert graph.manifest.feature_names is None
     lists["x"] = [[1.0]] * 3 + [[1.0, 2.0]] * 3
-    lists[:3].to_parquet(folder / "0.parquet")
-    lists[3:].to_parquet(folder / "1.parquet")
+    for name, rows in (("0", lists[:3]), ("1", lists[3:])):
+        write(tmp_path / f"n/{name}.parquet", rows)
     with pytest.raises(InputError):
-        etl(edges, tmp_path / "h", **options)
+        of(tmp_path / "n", feature_columns=("x",))
 
 
-def test_unknown_nodes(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    table(v=np.arange(6.0)).query("id != 20").to_csv(tmp_path / "nodes.csv", index=False)
-    common = {"cluster": cluster, "nodes": tmp_path / "nodes.csv", "feature_columns": ("v",)}
-    with pytest.raises(InputError, match="20"):
-        etl(edges, tmp_path / "g", **common)
-    etl(edges, tmp_path / "add", unknown_nodes="add", **common)
-    graph = Graph.open(tmp_path / "add")
-    assert graph.user_ids().to_pylist() == sorted(IDS)
-    assert graph.features()[:, 0].tolist() == [1, 0, 2, 0, 4, 5]
-    report = etl(edges, tmp_path / "drop", unknown_nodes="drop", **common)
-    graph = Graph.open(tmp_path / "drop")
-    assert graph.user_ids().to_pylist() == [10, 30, 40, 50, 60]
-    assert (graph.num_edges, report.nodes_dropped) == (2, 1)
-
-
-def test_bad_node_tables(tmp_path: Path, edges: Path, cluster: ClusterSpec) -> None:
-    def refuse(message: str, **options: Any) -> None:
-        with pytest.raises(InputError, match=message):
-            etl(edges, tmp_path / "g", cluster=cluster, nodes=path, **options)
-        assert not list(tmp_path.glob("*g*/graph.json"))
-
-    path = tmp_path / "nodes.csv"
-    pd.DataFrame({"id": [10, 20, 10, 30, 40]}).to_csv(path, index=False)
-    refuse("10")
-    table().to_csv(path, index=False)
-    refuse("kind", label="kind")
+def test_bad_node_tables(tmp_path, of):
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
-    refuse("6.*5", features=tmp_path / "x.npy")
-    table(part=["train", "valid", "toast", "train", "test", "test"]).to_csv(path, index=False)
-    refuse("toast", split="part")
+    with pytest.raises(InputError, match="10"):
+        of(pd.DataFrame({"id": [10, 20, 10, 30, 40]}))
+    with pytest.raises(InputError, match="6.*5"):
+        of(table(), features=tmp_path / "x.npy")
 
 
-def test_a_skipped_row_does_not_shift_the_features(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    nodes = table()
-    nodes["id"] = nodes["id"].astype(str)
-    nodes.loc[6] = ["not a number"]
-    nodes = nodes.reindex([0, 1, 6, 2, 3, 4, 5])
-    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+def test_a_skipped_row_does_not_shift_the_features(tmp_path, of):
+    ids = ["40", "10", "not a number", "30", "20", "50", "60"]
     np.save(tmp_path / "x.npy", np.arange(7, dtype=np.float32)[:, None])
-    report = etl(
-        edges,
-        tmp_path / "g",
-        cluster=cluster,
-        nodes=tmp_path / "nodes.csv",
-        features=tmp_path / "x.npy",
-        on_bad_rows="skip",
-    )
-    graph = Graph.open(tmp_path / "g")
+    options = {"features": tmp_path / "x.npy", "on_bad_rows": "skip", "relabel": "random"}
+    graph, report = of(pd.DataFrame({"id": ids}), "n.csv", **options)
     assert report.bad_rows == 1
-    got = dict(zip(graph.user_ids().to_pylist(), graph.features()[:, 0], strict=True))
-    assert got == {40: 0, 10: 1, 30: 3, 20: 4, 50: 5, 60: 6}
+    found = by_id(graph, graph.features()[:, 0])
+    assert found == {40: 0, 10: 1, 30: 3, 20: 4, 50: 5, 60: 6}
 
 
-def test_a_matrix_keeps_its_isolated_nodes(tmp_path: Path, cluster: ClusterSpec) -> None:
-    matrix = sp.random(50, 50, 0.01, "csr", random_state=1)
-    sp.save_npz(tmp_path / "m.npz", matrix)
-    etl(tmp_path / "m.npz", tmp_path / "g", cluster=cluster, directed=True, self_loops="keep")
-    graph = Graph.open(tmp_path / "g")
-    csr = graph.csr()
-    assert graph.num_nodes == 50
-    got = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(50, 50))
-    np.testing.assert_allclose(got.toarray(), matrix.toarray(), rtol=1e-6)
-
-
-def test_cora(tmp_path: Path, data: Path, cluster: ClusterSpec) -> None:
+def test_cora(data, make):
     cora = data / "nodes" / "cora.npz"
-    etl(cora, tmp_path / "g", cluster=cluster, features=cora)
-    graph = Graph.open(tmp_path / "g")
+    graph, _ = make(cora, features=cora)
     with np.load(cora, allow_pickle=True) as parts:
         nodes, width = parts["attr_shape"]
         nonzeros = np.count_nonzero(parts["attr_data"])
-    assert graph.num_nodes == nodes
     features = graph.manifest.features
-    assert features is not None
-    assert (features.kind, features.width, features.nonzeros) == ("sparse", width, nonzeros)
-    assert features.sparsity(nodes) > 0.98
+    assert (graph.num_nodes, features.kind, features.width) == (nodes, "sparse", width)
+    assert features.nonzeros == nonzeros
 
 
 MISSING = np.array(
@@ -410,33 +255,23 @@ MISSING = np.array(
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "nulls", "lists", "npy", "npz"])
-def test_missing_features_are_filled(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec, kind: str, how: str
-) -> None:
-    options: dict[str, Any] = {"feature_columns": ("x*",)}
-    columns = {f"x{i}": MISSING[:, i] for i in range(3)}
-    path = tmp_path / ("nodes.csv" if kind in ("csv", "npy", "npz") else "nodes.parquet")
+def test_missing_features_are_filled(tmp_path, of, kind, how):
+    rows = [[None if np.isnan(x) else x for x in row] for row in MISSING.tolist()]
+    nodes = table(**{f"x{i}": MISSING[:, i] for i in range(3)})
+    options = {"feature_columns": ("x*",)}
     if kind in ("npy", "npz"):
-        table().to_csv(path, index=False)
-        options = {"features": tmp_path / f"x.{kind}"}
+        nodes, options = table(), {"features": tmp_path / f"x.{kind}"}
         save = np.save if kind == "npy" else lambda to, x: sp.save_npz(to, sp.csr_matrix(x))
         save(options["features"], MISSING)
-    elif kind == "csv":
-        table(**columns).to_csv(path, index=False)
-    elif kind == "parquet":
-        table(**columns).to_parquet(path)
-    else:
-        rows = [[None if np.isnan(x) else x for x in row] for row in MISSING.tolist()]
-        made = {f"x{i}": pa.array([row[i] for row in rows]) for i in range(3)}
-        if kind == "lists":
-            made = {"x": pa.array(rows)}
-        pq.write_table(pa.table({"id": IDS, **made}), path, row_group_size=4)
-    options |= {"nodes": path, "cluster": cluster}
+    elif kind == "nulls":
+        columns = {f"x{i}": pa.array([row[i] for row in rows]) for i in range(3)}
+        nodes = pa.table({"id": IDS, **columns})
+    elif kind == "lists":
+        nodes = pa.table({"id": IDS, "x": pa.array(rows)})
+    file = "n.csv" if kind == "csv" else "n.parquet"
     with pytest.raises(InputError):
-        etl(edges, tmp_path / "g", **options)
-    report = etl(edges, tmp_path / "g", missing_features=how, **options)
-    graph = Graph.open(tmp_path / "g")
-    graph.validate()
+        of(nodes, file, **options)
+    graph, report = of(nodes, file, missing_features=how, **options)
     fill = np.zeros(3) if how == "zero" else np.nanmean(MISSING, axis=0)
     truth = pd.DataFrame(np.where(np.isnan(MISSING), fill, MISSING), IDS)
     got = graph.features()
@@ -445,32 +280,8 @@ def test_missing_features_are_filled(
     assert report.features_filled == 4
 
 
-def test_a_node_whose_list_is_null_has_no_features(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
+def test_a_node_whose_list_is_null_has_no_features(of):
     lists = pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0], None, [7.0, 8.0]])
-    pq.write_table(pa.table({"id": IDS, "x": lists}), tmp_path / "n.parquet")
-    options: dict[str, Any] = {"nodes": tmp_path / "n.parquet", "feature_columns": ("x",)}
-    etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean", **options)
-    assert Graph.open(tmp_path / "g").features()[[0, 4]].tolist() == [[4, 5]] * 2  # ids 10, 50
-
-
-def test_infinite_features_are_no_missing_ones(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(x=[1, 2, np.inf, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
-    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
-    with pytest.raises(InputError, match="row 4"):
-        etl(edges, tmp_path / "g", cluster=cluster, missing_features="zero", **options)
-    with pytest.raises(UsageError):  # there must be features to fill
-        etl(edges, tmp_path / "g", cluster=cluster, missing_features="mean")
-
-
-def test_skipped_features_go_with_the_edges_of_their_nodes(
-    tmp_path: Path, edges: Path, cluster: ClusterSpec
-) -> None:
-    table(x=[1, np.nan, 3, 4, 5, 6]).to_csv(tmp_path / "n.csv", index=False)
-    options: dict[str, Any] = {"nodes": tmp_path / "n.csv", "feature_columns": ("x",)}
-    options |= {"on_bad_rows": "skip", "unknown_nodes": "drop"}
-    etl(edges, tmp_path / "g", cluster=cluster, **options)
-    assert Graph.open(tmp_path / "g").user_ids().to_pylist() == [20, 30, 40, 50, 60]
+    nodes = pa.table({"id": IDS, "x": lists})
+    graph, _ = of(nodes, missing_features="mean", feature_columns=("x",))
+    assert graph.features()[[0, 4]].tolist() == [[4, 5]] * 2  # ids 10, 50

@@ -10,24 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from penstock import ClusterSpec, Graph, etl
 from penstock.errors import InputError
 
 COUNT = 5
 
 
 @pytest.fixture
-def made(tmp_path: Path, cluster: ClusterSpec) -> Any:
+def made(make):
     """Return a function that makes a graph of nodes 1 .. 5 on a line with a node table."""
     ids = np.arange(1, COUNT + 1)
     edges = pd.DataFrame({"src": ids[:-1], "dst": ids[1:]})
-    edges.to_csv(tmp_path / "e.csv", index=False)
-
-    def made(**options: Any) -> Graph:
-        etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, overwrite=True, **options)
-        return Graph.open(tmp_path / "g")
-
-    return made
+    return lambda **options: make(edges, "e.csv", **options)[0]
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:
@@ -41,7 +34,7 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv"])
-def test_splits_have_their_usual_names(tmp_path: Path, made: Any, suffix: str) -> None:
+def test_splits_have_their_usual_names(tmp_path, made, suffix):
     for names, found in (
         (["train", "Valid", "val", "validation", "dev"], [0, 1, 1, 1, 1]),
         ([" test", "TRAINING", None, "0", "2"], [2, 0, None, 0, 2]),
@@ -50,7 +43,7 @@ def test_splits_have_their_usual_names(tmp_path: Path, made: Any, suffix: str) -
         assert graph.node_column("split").to_pylist() == found
 
 
-def test_feature_columns_are_in_the_order_that_is_given(tmp_path: Path, made: Any) -> None:
+def test_feature_columns_are_in_the_order_that_is_given(tmp_path, made):
     columns = {"x2": [1.0] * COUNT, "x10": [2.0] * COUNT, "age": [3] * COUNT, "y": [4] * COUNT}
     nodes = write(tmp_path / "n.csv", columns)
     given = {"nodes": nodes, "label": "y"}
@@ -77,13 +70,11 @@ LISTS = [[1.0, 2.0], [3.0, 4.0], [5.0], [6.0, 7.0], [8.0, 9.0]]
         ({"id": ["1", "2", "b", "4", "5"]}, {}),
     ],
 )
-def test_a_row_that_cannot_be_used_is_named_or_skipped(
-    tmp_path: Path, made: Any, suffix: str, columns: dict[str, Any], options: dict[str, Any]
-) -> None:
+def test_a_row_that_cannot_be_used_is_named_or_skipped(tmp_path, made, suffix, columns, options):
     if suffix == "csv" and (columns.get("x") is LISTS or "label_kind" in options):
         pytest.skip("text has no lists, and any text is a class")
     path = write(tmp_path / f"n.{suffix}", columns)
-    given: dict[str, Any] = {"nodes": path, "unknown_nodes": "drop"} | options
+    given = {"nodes": path, "unknown_nodes": "drop"} | options
     row = 3 if suffix == "parquet" else 4
     with pytest.raises(InputError, match=rf"{path.name}, row {row}"):
         made(**given)
@@ -105,24 +96,24 @@ def test_a_row_that_cannot_be_used_is_named_or_skipped(
         ("n.csv", "key,key,label,x1\n0,1,2,3\n", {"node_id": "key"}),
     ],
 )
-def test_a_wrong_table_is_named(
-    tmp_path: Path, made: Any, name: str, text: str | None, options: dict[str, Any]
-) -> None:
+def test_a_wrong_table_is_named(tmp_path, made, name, text, options):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=name):
         made(nodes=tmp_path / name, **options)
 
 
-ARRAYS: dict[str, Any] = {
-    **{str(np.dtype(kind)): np.arange(2 * COUNT).reshape(COUNT, 2).astype(kind)
-       for kind in (np.float16, np.float32, np.float64, np.int8, bool)},
+ARRAYS = {
+    **{
+        str(np.dtype(kind)): np.arange(2 * COUNT).reshape(COUNT, 2).astype(kind)
+        for kind in (np.float16, np.float32, np.float64, np.int8, bool)
+    },
     **{kind: sp.random(COUNT, 3, 0.5, kind, random_state=0) for kind in ("csr", "csc", "coo")},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_features_in_a_file(tmp_path: Path, made: Any, kind: str) -> None:
+def test_features_in_a_file(tmp_path, made, kind):
     array, nodes = ARRAYS[kind], write(tmp_path / "n.csv", {})
     path = tmp_path / ("x.npz" if sp.issparse(array) else "x.npy")
     sp.save_npz(path, array) if sp.issparse(array) else np.save(path, array)
@@ -144,9 +135,7 @@ def test_features_in_a_file(tmp_path: Path, made: Any, kind: str) -> None:
         ("x.csv", None),
     ],
 )
-def test_a_wrong_file_of_features_is_named(
-    tmp_path: Path, made: Any, name: str, array: np.ndarray[Any, Any] | None
-) -> None:
+def test_a_wrong_file_of_features_is_named(tmp_path, made, name, array):
     nodes, path = write(tmp_path / "n.csv", {}), tmp_path / name
     if array is None:
         path.touch()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import tempfile
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,79 +18,30 @@ from hypothesis import strategies as st
 
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
-from penstock.output import Output
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
-from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Batch, Layout
-from penstock.pipelines.etl.report import EtlReport
+from penstock.pipelines.etl.zoos import build as zoo_build
 from penstock.pipelines.etl.zoos import rows as zoo_rows
-from penstock.pipelines.etl.zoos.build import build_zoo
 from penstock.pipelines.job.capacity import TaskCapacity
-from penstock.pipelines.tables.pieces import Piece
-
-EDGE_COLUMNS = ("weight", "relation", "time")
-
-
-class Serial(EtlJob):
-    """A job whose tasks follow each other in this process; tasks and files are the real ones."""
-
-    def __init__(self, options: EtlOptions, layout: Layout, partial: Output, memory: int) -> None:
-        super().__init__(["tables"], options)
-        self.layout, self.partial = layout, partial
-        workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
-        self.connected = workers
-
-
-def in_order(
-    title: str, step: Any, calls: list[Any], sizes: list[int], unit: str, **shared: Any
-) -> list[Any]:
-    assert len(calls) == len(sizes)
-    return [step(*call, **shared) for call in calls]
 
 
 @pytest.fixture
-def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Build a zoo of tables in memory, a piece each, cut into batches; return it opened."""
-    inputs: dict[str, list[Batch]] = {}
-    reader = SimpleNamespace(read_piece=lambda piece, layout, options: iter(inputs[piece.path]))
-    monkeypatch.setitem(sys.modules, "penstock.pipelines.etl.reading.read", reader)
-    count = 0
+def make_zoo(tmp_path, monkeypatch):
+    """Make a zoo of tables, cut into batches, ranges and shards; return it opened."""
 
-    def make(
-        tables: list[pa.Table],
-        *,
-        batch_rows: int = 1000,
-        range_bytes: int | None = None,
-        shard_size: int = 1 << 24,
-        memory: int = 1 << 30,
-        report: EtlReport | None = None,
-        home: Path | None = None,
-        row_bits: int = 16,
-        **options: Any,
-    ) -> Graph:
-        nonlocal count
-        count += 1
-        monkeypatch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
-        inputs.clear()
+    def make(tables, *, batch_rows=1000, row_bits=16, **options):
+        cuts = {name: options.pop(name) for name in {*options} & {"range_bytes", "shard_size"}}
+        home = Path(tempfile.mkdtemp(dir=tmp_path))
         for number, table in enumerate(tables):
-            starts = range(0, max(len(table), 1), batch_rows)
-            inputs[f"piece {number}"] = [Batch(table.slice(i, batch_rows)) for i in starts]
-        pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
-        has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
-        home = tmp_path / str(count) if home is None else home
-        partial = Output(home / "graph", kind="graph")
-        partial.result, partial.scratch = partial.path, home / "scratch"
-        partial.result.mkdir(parents=True, exist_ok=True)
-        partial.scratch.mkdir(exist_ok=True)
-        layout = Layout("source", "target", graph="graph", **has)
-        options = {"time": has["time"], "directed": False} | options
-        job = Serial(EtlOptions(**options), layout, partial, memory)
-        job.pieces = {"train": pieces}
-        job.counts = report or job.counts
-        manifest = build_zoo(job, range_bytes=range_bytes, shard_size=shard_size)
-        manifest.save(partial.result)
-        return Graph.open(partial.result)
+            pq.write_table(table, home / f"{number}.parquet", row_group_size=batch_rows)
+        names = tables[0].column_names
+        options = {"time": "time" if "time" in names else None, "directed": False} | options
+        options = {"graph_id": "graph", "self_loops": "drop"} | options
+        with monkeypatch.context() as patch:
+            patch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
+            patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
+            etl(home, home.with_suffix(".graph"), format="zoo", **options)
+        return Graph.open(home.with_suffix(".graph"))
 
     return make
 
@@ -182,7 +133,7 @@ def zoos(draw: st.DrawFn) -> pa.Table:
     )
     if draw(st.booleans()):
         graphs = np.sort(graphs)
-    table: dict[str, Any] = {"graph": graphs, "source": ends[0], "target": ends[1]}
+    table = {"graph": graphs, "source": ends[0], "target": ends[1]}
     if draw(st.booleans()):
         table["graph"] = [f"graph {g}" for g in graphs]
     if draw(st.booleans()):
@@ -220,15 +171,8 @@ CHOICES = {
     row_bits=st.integers(0, 5),
 )
 def test_zoo_is_what_pandas_makes(
-    make_zoo: Any,
-    table: pa.Table,
-    options: dict[str, Any],
-    merge_times: bool,
-    batch_rows: int,
-    pieces: int,
-    shard_size: int,
-    row_bits: int,
-) -> None:
+    make_zoo, table, options, merge_times, batch_rows, pieces, shard_size, row_bits
+):
     if "time" in table.column_names and options["duplicates"] != "keep":
         options["merge_times"] = merge_times
     cuts = np.linspace(0, len(table), pieces + 1).astype(int)
@@ -274,14 +218,14 @@ def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
     )
 
 
-def test_weights_of_both_directions_are_the_same_bits(make_zoo: Any) -> None:
+def test_weights_of_both_directions_are_the_same_bits(make_zoo):
     graph = make_zoo([random_table(4, 2000)], range_bytes=10_000)
     for _, edges in read_graphs(graph).values():
         weight = {(u, v): w.tobytes() for u, v, w in edges}
         assert all(bits == weight[v, u] for (u, v), bits in weight.items())
 
 
-def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
+def test_shards_end_where_graphs_end(make_zoo):
     graph = make_zoo([random_table(50, 3000)], shard_size=200, range_bytes=20_000)
     table = pq.read_table(graph.path / "graphs.parquet").to_pandas()
     first = set(table["first"])
@@ -293,7 +237,7 @@ def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
         assert len(inside) == 1 or entry.edges + entry.stop - entry.start <= 200
 
 
-def test_unsigned_ids_come_back(tmp_path: Path) -> None:
+def test_unsigned_ids_come_back(tmp_path):
     ids = np.array([0, 5, 2**63, 2**64 - 1], np.uint64)
     table = pa.table({"graph_id": ids[[3, 3]], "src": ids[[3, 1]], "dst": ids[[2, 0]]})
     pq.write_table(table, tmp_path / "zoo.parquet")
@@ -302,41 +246,18 @@ def test_unsigned_ids_come_back(tmp_path: Path) -> None:
     assert found[2**64 - 1][0] == ids.tolist()
 
 
-def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
+def test_dropped_nodes_leave_an_empty_graph(make_zoo):
     table = table_of([("a", 1, 1), ("b", 1, 2), ("b", 2, 3), ("c", 4, 4)])
-    report = EtlReport("")
-    found = read_graphs(make_zoo([table], drop_isolated=True, report=report))
+    found = read_graphs(make_zoo([table], drop_isolated=True))
     assert {name: len(nodes) for name, (nodes, _) in found.items()} == {"a": 0, "b": 3, "c": 0}
-    assert (report.loops_dropped, report.nodes_dropped, report.rows_read) == (2, 2, 4)
     nothing = make_zoo([table_of([("a", 1, 1)])], drop_isolated=True)
     assert read_graphs(nothing) == {"a": ([], [])}
 
 
-def test_pieces_and_batches_without_rows_do_not_matter(make_zoo: Any) -> None:
-    table = random_table(5, 40)
-    empty = table.slice(0, 0)
-    assert bytes_of(make_zoo([empty, table, empty])) == bytes_of(make_zoo([table]))
-    with pytest.raises(InputError):
-        make_zoo([empty, empty])
-
-
-def test_resume_builds_only_what_is_missing(make_zoo: Any, tmp_path: Path) -> None:
-    table = random_table(60, 3000)
-    whole = make_zoo([table.slice(0, 1000), table.slice(1000)], range_bytes=20_000)
-    scratch = whole.path.parent / "scratch"
-    ranges = sorted((scratch / "ranges").iterdir())
-    assert len(ranges) > 5
-    before = ranges[0].stat().st_mtime_ns
-    (whole.path / "graph.json").unlink()
-    # The runs are gone by now; neither they nor another choice of ranges may be asked for.
-    again = make_zoo([table.slice(0, 1000), table.slice(1000)], home=whole.path.parent)
-    assert bytes_of(again) == bytes_of(whole)
-    assert ranges[0].stat().st_mtime_ns == before
-
-
-def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
+def test_a_graph_too_large_for_a_worker_is_refused(make_zoo, monkeypatch):
+    monkeypatch.setattr(EtlJob, "capacity", TaskCapacity(2, 100_000))
     with pytest.raises(CapacityError, match="graph"):
-        make_zoo([random_table(1, 5000)], memory=100_000)
+        make_zoo([random_table(1, 5000)])
 
 
 @pytest.mark.parametrize(
@@ -348,32 +269,13 @@ def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
         ("valid", "valid.csv"),
     ],
 )
-def test_options_for_one_graph_are_refused(tmp_path: Path, option: str, value: Any) -> None:
+def test_options_for_one_graph_are_refused(tmp_path, option, value):
     (tmp_path / "zoo.csv").write_text("graph_id,src,dst\n1,1,2\n")
     with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
         etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", **{option: value})
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_etl_reads_a_zoo(tmp_path: Path, suffix: str) -> None:
-    table = random_table(30, 2000).append_column("name", pa.array(["x"] * 2000))
-    table = table.rename_columns(["graph_id", "src", "dst", "weight", "name"])
-    path = tmp_path / f"zoo.{suffix}"
-    if suffix == "csv":
-        table.to_pandas().to_csv(path, index=False)
-    else:
-        pq.write_table(table, path, row_group_size=300)
-    report = etl(path, tmp_path / "graph", format="zoo", duplicates="max")
-    graph = Graph.open(tmp_path / "graph")
-    graph.validate()
-    expected = expected_graphs(
-        table.rename_columns(["graph", "source", "target", "weight", "name"]), duplicates="max"
-    )
-    assert read_graphs(graph) == expected
-    assert (report.graphs, report.rows_read) == (30, 2000)
-
-
-def test_rows_without_ends_are_nodes_and_graphs(tmp_path: Path) -> None:
+def test_rows_without_ends_are_nodes_and_graphs(tmp_path):
     rows = "7,1,2,a,0.5,3\n7,3,,,,\n7,,4,,,\n8,,,,,\n9,1,1,b,1,4\n"
     (tmp_path / "zoo.csv").write_text(f"graph_id,src,dst,relation,weight,t\n{rows}")
     etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", time="t")
