@@ -34,9 +34,11 @@ Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs
 
 @app.command(name="list", sort_key=1)
 def list_runs(
-    *, folder: Base = Path(FOLDER), chosen: ListOptions = ListOptions(),
+    *,
+    folder: Base = Path(FOLDER),
+    chosen: ListOptions = ListOptions(),
     output: Display = Display(),
-) -> None:  # fmt: skip
+) -> None:
     """List runs, the newest last."""
     runs = [run for run in all_runs(folder, chosen.flow) if _matches(run, chosen)]
     if output.json:
@@ -104,9 +106,11 @@ def compare(
 
 @app.command(name="serve", sort_key=4)
 def serve_runs(
-    *, folder: Base = Path(FOLDER), options: ServeOptions = ServeOptions(),
+    *,
+    folder: Base = Path(FOLDER),
+    options: ServeOptions = ServeOptions(),
     output: Display = Display(),
-) -> None:  # fmt: skip
+) -> None:
     """Show the runs and their reports in a browser of this machine, read only, until Ctrl-C."""
     from penstock.pipelines.report.serve import RunServer, serve
 
@@ -120,9 +124,11 @@ def serve_runs(
 
 @app.command(name="clean", sort_key=5)
 def clean_runs(
-    *, folder: Base = Path(FOLDER), options: CleanOptions = CleanOptions(),
+    *,
+    folder: Base = Path(FOLDER),
+    options: CleanOptions = CleanOptions(),
     output: Display = Display(),
-) -> None:  # fmt: skip
+) -> None:
     """Remove old runs; outputs of stages and what was published stay."""
     gone = clean(folder, options.keep)
     if output.json:
@@ -144,7 +150,12 @@ def _line(run: RunRecord) -> dict[str, Any]:
     stages = run.stages
     ran = sum(one.get("state") == State.DONE for one in stages.values())
     return {
-        "name": run.name, "flow": run.body.get("flow"), "date": run.date,
+        "name": run.name,
+        "flow": run.body.get("flow"),
+        "date": run.date,
         "began": run.body.get("began"),
-        "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,
-    }  # fmt: skip
+        "state": run.state,
+        "seconds": run.seconds,
+        "stages": len(stages),
+        "ran": ran,
+    }

@@ -203,8 +203,13 @@ def nccl(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")
 
 
-@check("cuDF", 90, "pip install --force-reinstall cudf-cu12, or -cu13", needs="cudf",
-       without="etl reads tables on CPUs")  # fmt: skip
+@check(
+    "cuDF",
+    90,
+    "pip install --force-reinstall cudf-cu12, or -cu13",
+    needs="cudf",
+    without="etl reads tables on CPUs",
+)
 def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     """Group a small table on the GPU."""
     import cudf
@@ -215,8 +220,13 @@ def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("cuDF", "ok", cudf.__version__)
 
 
-@check("KvikIO", 60, "export KVIKIO_COMPAT_MODE=ON", needs="kvikio",
-       without="data reaches GPUs through host memory")  # fmt: skip
+@check(
+    "KvikIO",
+    60,
+    "export KVIKIO_COMPAT_MODE=ON",
+    needs="kvikio",
+    without="data reaches GPUs through host memory",
+)
 def kvikio(folder: str, seconds: float) -> Iterator[Finding]:
     """Write and read GPU memory by KvikIO, and query whether GPUDirect Storage is used."""
     import cupy
@@ -258,9 +268,12 @@ def mpi(folder: str, seconds: float) -> Iterator[Finding]:
     root = os.geteuid() == 0
     env = mpiexec.launch_environment(launcher, os.environ, root=root, library=library)
     command = mpiexec.launch_command(
-        launcher, [sys.executable, "-P", "-c", _RANK], ranks=2, hosts=None,
+        launcher,
+        [sys.executable, "-P", "-c", _RANK],
+        ranks=2,
+        hosts=None,
         exported=mpiexec.exported_names(env),
-    )  # fmt: skip
+    )
     began = time.perf_counter()
     result = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, restore_signals=False
@@ -332,8 +345,10 @@ def _can_lock(folder: str) -> bool:
     """Return whether a lock of a file in the folder is refused to a second holder."""
     import fcntl
 
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first, \
-            Path(first.name).open("rb") as second:  # fmt: skip
+    with (
+        tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first,
+        Path(first.name).open("rb") as second,
+    ):
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -135,8 +135,10 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = {name: column.cast(pa.string()) for name, column in
-             read_columns(str(path), ("head", "relation", "tail")).items()}  # fmt: skip
+    table = {
+        name: column.cast(pa.string())
+        for name, column in read_columns(str(path), ("head", "relation", "tail")).items()
+    }
     for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
         if name not in table:
             raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
@@ -174,8 +176,10 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = {name: column.cast(pa.string()) for name, column in
-             read_columns(str(options.queries), ("head", "tail", "relation")).items()}  # fmt: skip
+    table = {
+        name: column.cast(pa.string())
+        for name, column in read_columns(str(options.queries), ("head", "tail", "relation")).items()
+    }
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
