@@ -5,12 +5,12 @@
     python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB
 
 Polars runs its lazy API on its streaming engine, which is faster than the eager one. Both read the
-same Parquet files, drop self loops, store every edge both ways, merge duplicates, number the nodes
-0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as Parquet.
-Penstock runs like the command, start of the workers included, and also checksums every file. The
-two graphs must be equal before any time is printed. Peak memory is the largest sum of resident
-memory over a run's processes, and each worker's own peak; the floor is the time of only reading the
-input and writing the result.
+same Parquet files, drop self loops, store every edge in both directions, merge duplicates, number
+the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as
+Parquet. Penstock runs like the command, start of the workers included, and also checksums every
+file. The two graphs must be equal before any time is printed. Peak memory is the largest sum of
+resident memory over a run's processes, and each worker's own peak; the floor is the time of only
+reading the input and writing the result.
 """
 
 from __future__ import annotations

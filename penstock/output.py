@@ -488,7 +488,7 @@ def put_aside(path: Path) -> Path:
 
 
 def aside(path: Path) -> Path:
-    """Return where the old ``path`` waits until its replacement is complete."""
+    """Return the path of the old ``path`` until its replacement is complete."""
     return path.with_name(f".{path.name}.old")
 
 

@@ -94,7 +94,7 @@ _PACKAGES = (
     *("cudf-cu12", "cudf-cu13", "kvikio-cu12", "kvikio-cu13", "nvidia-nccl-cu12"),
 )
 _BLOCK, _LARGEST = 8 << 20, 2 << 30  # of the file that measures a disk
-_SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
+_SLOW_DISK = 200e6  # bytes per second: below, graphs are read more slowly than rows are parsed
 _LITTLE_DISK = 10 << 30
 _RANK = """
 import mpi4py
@@ -312,7 +312,7 @@ def disk(folder: str, seconds: float) -> Iterator[Finding]:
 
 
 def _bandwidth(folder: str, most: int, seconds: float) -> tuple[float, float, bool]:
-    """Return bytes a second written and read by one thread, and whether past the page cache."""
+    """Return bytes per second written and read by one thread, and whether past the page cache."""
     import fcntl
     import mmap
 

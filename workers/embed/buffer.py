@@ -141,7 +141,7 @@ class PartitionBuffer:
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
-        self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
+        self._found: list[Any] = []  # of evicted partitions; see ``finite``
 
     # -- what is in memory -----------------------------------------------------------------------
 

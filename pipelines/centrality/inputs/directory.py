@@ -134,7 +134,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
     if has != wanted or (sizes < 0).any():
         raise CorruptFile(
             f"{path} does not match this zoo",
-            expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as graph.json says",
+            expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as in graph.json",
             got=f"{has[0]:,} graphs of {has[1]:,} nodes",
             remedy=COPY_AGAIN,
         )

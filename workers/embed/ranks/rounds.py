@@ -102,7 +102,7 @@ class RankSchedule(BucketSchedule):
         self._within = BucketSchedule(self.order, relabel=False, spread=True)
 
     def __len__(self) -> int:
-        """How many states an epoch has."""
+        """The number of states of an epoch."""
         return self.laps * len(self.rounds) * len(self.order.states)
 
     @cached_property

@@ -67,7 +67,7 @@ class BucketSchedule:
         self._labels = cache(self._draw_labels)
 
     def __len__(self) -> int:
-        """How many states an epoch has."""
+        """The number of states of an epoch."""
         return len(self.order.states)
 
     @cached_property

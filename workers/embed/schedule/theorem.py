@@ -42,8 +42,8 @@ class Machine:
     """Measured rates.
 
     seconds_per_edge  of training
-    read, write       bytes a second of the disk
-    exchange          bytes a second, read and written counted, while both are in flight together
+    read, write       bytes per second of the disk
+    exchange          bytes per second, read and written counted, while both are in flight together
     """
 
     seconds_per_edge: float
