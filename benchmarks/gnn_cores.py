@@ -114,7 +114,7 @@ def speed_of(case: Case, python: str, threads: int) -> bool:
         )
         print(f"| {' | '.join(convs)} |", flush=True)
     print(
-        f"\nlosses differ by {apart:.1e} at most; floor {floor:.3g} ms, {floor / own:.0%} of that; "
+        f"\nlosses differ by {apart:.1e} at most; floor {floor:.3g} ms, {floor / own:.0%} of it; "
         f"{'sparse' if mine['sparse'] else 'dense'} path"
     )
     if apart > LEAST_AGREEMENT:
