@@ -107,49 +107,122 @@ class Benchmark:
 
 _COLUMN = r"[^|]+\|"
 BENCHMARKS = (
-    Benchmark("order", "bench_order.py", "",
-              says=cite(r"^\| 256 \| (\d+) \| (\d+)",
-                        "256 partitions, three held: {1} loads, no order has fewer than {0}")),
-    Benchmark("etl", "bench_etl.py", "--edges 2e6 --repeat 1", needs=(peer("polars"),),
-              says=cite(r"^polars.*? ([\d.]+ M edges/s).*^penstock etl.*? ([\d.]+ M edges/s)",
-                        "{1} of 2 M, start included; a Polars script with the same steps {0}")),
+    Benchmark(
+        "order",
+        "bench_order.py",
+        "",
+        says=cite(
+            r"^\| 256 \| (\d+) \| (\d+)",
+            "256 partitions, three held: {1} loads, no order has fewer than {0}",
+        ),
+    ),
+    Benchmark(
+        "etl",
+        "bench_etl.py",
+        "--edges 2e6 --repeat 1",
+        needs=(peer("polars"),),
+        says=cite(
+            r"^polars.*? ([\d.]+ M edges/s).*^penstock etl.*? ([\d.]+ M edges/s)",
+            "{1} of 2 M, start included; a Polars script with the same steps {0}",
+        ),
+    ),
     Benchmark("generate", "bench_generate.py", "--scale 16"),
-    Benchmark("partition", "bench_partition.py", "--scale 14 --k 4",
-              says=cite(r"^\| grid500 \| 4 \| auto \| \S+ "
-                        rf"\| ([\d.]+%) \|{_COLUMN * 6} ([\d.]+%)",
-                        "a grid in 4 parts: {0} of the edges cut, by one call of pymetis {1}")),
-    Benchmark("zoo", "bench_zoo.py", "--graphs 20000 --without-polars",
-              says=cite(r"^\| shuffled \| ([\d,]+) .*? \| ([\d.]+) \| \d+ \|",
-                        "{0} graphs whose rows are shuffled: {1} M rows/s")),
+    Benchmark(
+        "partition",
+        "bench_partition.py",
+        "--scale 14 --k 4",
+        says=cite(
+            r"^\| grid500 \| 4 \| auto \| \S+ "
+            rf"\| ([\d.]+%) \|{_COLUMN * 6} ([\d.]+%)",
+            "a grid in 4 parts: {0} of the edges cut, by one call of pymetis {1}",
+        ),
+    ),
+    Benchmark(
+        "zoo",
+        "bench_zoo.py",
+        "--graphs 20000 --without-polars",
+        says=cite(
+            r"^\| shuffled \| ([\d,]+) .*? \| ([\d.]+) \| \d+ \|",
+            "{0} graphs whose rows are shuffled: {1} M rows/s",
+        ),
+    ),
     Benchmark("walk", "bench_walk.py", None, "--scale 16", needs=(peer("pecanpy"),)),
-    Benchmark("gnn, on ranks", "bench_gnn_distributed.py",
-              "--ranks 1,2 --epochs 5 --nodes 20000 --outside 0.05 --ways plain --rounds 7"),
-    Benchmark("centrality", "bench_centrality.py", "--files 1 --threads 1 --json",
-              "--threads 1 --json", needs=(data, peer("igraph")), json=True, says=centralities),
-    Benchmark("word2vec", "bench_word2vec.py", "text --words 1000000", "text --words 0",
-              needs=(data, peer("gensim"))),
+    Benchmark(
+        "gnn, on ranks",
+        "bench_gnn_distributed.py",
+        "--ranks 1,2 --epochs 5 --nodes 20000 --outside 0.05 --ways plain --rounds 7",
+    ),
+    Benchmark(
+        "centrality",
+        "bench_centrality.py",
+        "--files 1 --threads 1 --json",
+        "--threads 1 --json",
+        needs=(data, peer("igraph")),
+        json=True,
+        says=centralities,
+    ),
+    Benchmark(
+        "word2vec",
+        "bench_word2vec.py",
+        "text --words 1000000",
+        "text --words 0",
+        needs=(data, peer("gensim")),
+    ),
     Benchmark("embed", "bench_embed.py", "speed --steps 5", "speed"),
-    Benchmark("embed, storage", "bench_embed_storage.py", "--nodes 200000 --rounds 2",
-              says=cite(r"^read .*?ratio ([\d.]+).*^write .*?ratio ([\d.]+)",
-                        "O_DIRECT reads {0} and writes {1} times as fast as dd")),
-    Benchmark("gang", "bench_gang.py", "--workers 2 --json", "--json", json=True,
-              says=cite(r'"ready": ([\d.]{4}).*?"64 MB both ways": ([\d.]{4})',
-                        "ready in {0} s; 64 MB both ways take {1} of the time of plain mpi4py")),
-    Benchmark("encryption", "bench_encryption.py", "--starts 2 --json", "--json", json=True,
-              says=cite(r'"start": \[([\d.]{4})[\d.]*, ([\d.]{4})',
-                        "a cluster starts in {0} s with TLS, {1} without")),
-    Benchmark("whole commands", "bench_whole.py", "--rounds 1 --only 5,000", "",
-              says=cite(rf"^\| (walk, 5,000 nodes, threads) \|{_COLUMN} ([\d.]+)", "{0}: {1} s")),
+    Benchmark(
+        "embed, storage",
+        "bench_embed_storage.py",
+        "--nodes 200000 --rounds 2",
+        says=cite(
+            r"^read .*?ratio ([\d.]+).*^write .*?ratio ([\d.]+)",
+            "O_DIRECT reads {0} and writes {1} times as fast as dd",
+        ),
+    ),
+    Benchmark(
+        "gang",
+        "bench_gang.py",
+        "--workers 2 --json",
+        "--json",
+        json=True,
+        says=cite(
+            r'"ready": ([\d.]{4}).*?"64 MB both ways": ([\d.]{4})',
+            "ready in {0} s; 64 MB both ways take {1} of the time of plain mpi4py",
+        ),
+    ),
+    Benchmark(
+        "encryption",
+        "bench_encryption.py",
+        "--starts 2 --json",
+        "--json",
+        json=True,
+        says=cite(
+            r'"start": \[([\d.]{4})[\d.]*, ([\d.]{4})',
+            "a cluster starts in {0} s with TLS, {1} without",
+        ),
+    ),
+    Benchmark(
+        "whole commands",
+        "bench_whole.py",
+        "--rounds 1 --only 5,000",
+        "",
+        says=cite(rf"^\| (walk, 5,000 nodes, threads) \|{_COLUMN} ([\d.]+)", "{0}: {1} s"),
+    ),
     Benchmark("walk on a GPU", "bench_walk_gpu.py", None, needs=(gpus(1),)),
     Benchmark("gnn on a GPU", "bench_gnn.py", None, "--gpu", needs=(gpus(1),)),
-    Benchmark("centrality on a GPU", "bench_centrality_gpu.py", "--graphs 20000 --json",
-              "--json", needs=(gpus(1),), json=True),
+    Benchmark(
+        "centrality on a GPU",
+        "bench_centrality_gpu.py",
+        "--graphs 20000 --json",
+        "--json",
+        needs=(gpus(1),),
+        json=True,
+    ),
     Benchmark("embed on a GPU", "bench_embed_gpu.py", "--quick", needs=(gpus(1),)),
     Benchmark("embed from a disk, on a GPU", "bench_embed_prefetch.py", None, needs=(gpus(1),)),
     Benchmark("embed on GPUs", "bench_embed_ranks.py", None, needs=(gpus(2),)),
     Benchmark("I/O by a GPU", "bench_gpu_io.py", "--seconds 30", "", needs=(gpus(1),)),
     Benchmark("NCCL", "bench_nccl.py", "--ranks 2", "--ranks 2", needs=(gpus(2),)),
-)  # fmt: skip
+)
 
 
 def run(one: Benchmark, *, quickly: bool, log: Path, timeout: float) -> dict[str, Any]:
@@ -239,8 +312,12 @@ def main() -> int:
         parser.error(f"no such benchmark; names: {', '.join(one.name for one in BENCHMARKS)}")
     logs = Path(tempfile.mkdtemp(prefix="penstock-benchmarks-"))
     results: dict[str, dict[str, Any]] = {}
-    about = {"date": dt.date.today().isoformat(), "quick": given.quick, "machine": machine(),
-             "versions": versions()}  # fmt: skip
+    about = {
+        "date": dt.date.today().isoformat(),
+        "quick": given.quick,
+        "machine": machine(),
+        "versions": versions(),
+    }
     for one in chosen:
         why = one.why_not(quickly=given.quick)
         if why is not None:

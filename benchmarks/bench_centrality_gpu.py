@@ -322,9 +322,13 @@ def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
         most = WHOLE_AT_MOST[metric] * given.graphs / 1e6
         cpu = {"user": after.user - before.user, "system": after.system - before.system}
         report[name] = {
-            "seconds": seconds, "at_most": most, "stages": done.seconds_by_step, "cpu": cpu,
-            "phases": phases.spent.copy(), "pieces": done.pieces,
-        }  # fmt: skip
+            "seconds": seconds,
+            "at_most": most,
+            "stages": done.seconds_by_step,
+            "cpu": cpu,
+            "phases": phases.spent.copy(),
+            "pieces": done.pieces,
+        }
         if not given.json:
             verdict = "kept" if seconds <= most else "NOT KEPT"
             print(

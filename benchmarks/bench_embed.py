@@ -166,9 +166,11 @@ def pytorch(args: argparse.Namespace, name: str, *, compiled: bool = False) -> t
     given = [NODES, RELATIONS, DIM, BATCH, NEGATIVES, args.threads, args.steps, name, compiled]
     done = subprocess.run(
         [args.torch, "-c", PEER, json.dumps(given)],
-        check=True, capture_output=True, text=True,
+        check=True,
+        capture_output=True,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": str(args.threads)},
-    )  # fmt: skip
+    )
     seconds, version = json.loads(done.stdout)
     return BATCH / float(np.median(seconds)), version
 

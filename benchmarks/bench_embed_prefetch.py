@@ -102,7 +102,7 @@ def train(graph, folder, given, negatives, *, prefetch):
     found["ratio"] = found["exposed"] / found["busy"]
     how = "with prefetch   " if prefetch else "without prefetch"
     print(
-        f"  {negatives:,} negatives, {how}: {found['seconds']:.3f} s an epoch, trains "
+        f"  {negatives:,} negatives, {how}: {found['seconds']:.3f} s per epoch, trains "
         f"{found['busy']:.3f} s ({found['busy'] / found['seconds']:.1%}), waits "
         f"{found['exposed']:.3f} s at {found['rate'] / 1e9:.2f} GB/s, loss {found['loss']:.4f}, "
         f"{took:.1f} s in all; the report: {(report.trained.theorem or 'nothing').split(':')[0]}",
@@ -167,7 +167,7 @@ def main():
     possible, utilization = best_ratio(shares, ratio)
     print(f"{platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     print(
-        f"{given.partitions} partitions: {len(shares)} swaps an epoch, each during "
+        f"{given.partitions} partitions: {len(shares)} swaps per epoch, each during "
         f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = {limit:.3f}; "
         f"with {ratio:.3f}, which is tried for, prefetch can be {possible:.2f} times as fast, and "
         f"train {utilization:.0%} of the time",
@@ -212,7 +212,7 @@ def report(pairs, shares, limit):
     """Print one row per pair of training runs; return whether the requirements are kept."""
     held, busy = [], []
     print(
-        "\n| negatives | I / C | theorem 3 | s an epoch, without | with | times | possible | "
+        "\n| negatives | I / C | theorem 3 | s per epoch, without | with | times | possible | "
         "kernels train, without | with | possible |\n|" + "---|" * 10
     )
     for without, prefetched in pairs:

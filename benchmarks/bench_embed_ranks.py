@@ -151,8 +151,8 @@ def main():
             f"\n{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, generated in "
             f"{time.perf_counter() - start:.1f} s; {given.model}, {given.dim} values, "
             f"{given.negatives:,} negatives, batches of {given.batch:,}\n\n"
-            "| ranks | s an epoch | M edges/s | times | trains | exchange | waits | GB exchanged | "
-            "loss | GB of a GPU | whole command, s |\n|" + "---|" * 11,
+            "| ranks | s per epoch | M edges/s | times | trains | exchange | waits | "
+            "GB exchanged | loss | GB of a GPU | whole command, s |\n|" + "---|" * 11,
             flush=True,
         )
         first = None

@@ -191,8 +191,8 @@ def compare_prefetch(folder, options):
         took, busy, traffic = found[len(found) // 2]
         hidden = max(0.0, 1 - traffic.exposed_seconds / traffic.io_seconds)
         print(
-            f"{'prefetch   ' if prefetch else 'no prefetch'} {took:.2f} s an epoch, trains "
-            f"{busy:.1%} of it, I/O {traffic.io_seconds:.2f} s of which exposed "
+            f"{'prefetch   ' if prefetch else 'no prefetch'} {took:.2f} s per epoch, trains "
+            f"{busy:.1%} of it, I/O {traffic.io_seconds:.2f} s, exposed "
             f"{traffic.exposed_seconds:.2f} s ({hidden:.0%} hidden), "
             f"{format_bytes(traffic.bytes_read + traffic.bytes_written)} moved, "
             f"{traffic.swaps} swaps"

@@ -5,12 +5,12 @@
     python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB
 
 Polars runs its lazy API on its streaming engine, which is faster than the eager one. Both read the
-same Parquet files, drop self loops, store every edge both ways, merge duplicates, number the nodes
-0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as Parquet.
-Penstock runs like the command, start of the workers included, and also checksums every file. The
-two graphs must be equal before any time is printed. Peak memory is the largest sum of resident
-memory over a run's processes, and each worker's own peak; the floor is the time of only reading the
-input and writing the result.
+same Parquet files, drop self loops, store every edge in both directions, merge duplicates, number
+the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as
+Parquet. Penstock runs like the command, start of the workers included, and also checksums every
+file. The two graphs must be equal before any time is printed. Peak memory is the largest sum of
+resident memory over a run's processes, and each worker's own peak; the floor is the time of only
+reading the input and writing the result.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
 PEER = """
 import sys
 import numpy as np, polars as pl
@@ -85,10 +86,8 @@ def middle(runs: list[Run]) -> Run:
 
 
 def etl(source: Path, out: Path, *options: str) -> Run:
-    return measure(
-        [sys.executable, "-P", "-m", "penstock", "etl", str(source), str(out), "-q", "--overwrite",
-         "-n", "2", *options]
-    )  # fmt: skip
+    command = [*PENSTOCK, "etl", source, out, "-q", "--overwrite", "-n", "2", *options]
+    return measure([str(word) for word in command])
 
 
 def same_graph(ours: Path, theirs: Path) -> None:
@@ -120,11 +119,9 @@ def rmat(folder: Path, edges: int, scale: int) -> Path:
     """Write the input: a Parquet dataset of R-MAT edges, ids as 64-bit integers."""
     out = folder / "edges"
     factor = edges / 2**scale
-    subprocess.run(
-        [sys.executable, "-P", "-m", "penstock", "generate", "rmat", "--scale", str(scale),
-         "--edge-factor", str(factor), "--format", "parquet", "-q", str(out)],
-        check=True,
-    )  # fmt: skip
+    sizes = ["--scale", str(scale), "--edge-factor", str(factor)]
+    command = [*PENSTOCK, "generate", "rmat", *sizes, "--format", "parquet", "-q", str(out)]
+    subprocess.run(command, check=True)
     return out
 
 

@@ -78,8 +78,10 @@ def timed(kind: str, folder: Path, **options: object) -> dict[str, float]:
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-P", "-c", CHILD, kind, str(out), json.dumps(options)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     report: dict[str, float] = json.loads(done.stdout)
     report["process"] = time.perf_counter() - start
     shutil.rmtree(out)
@@ -112,26 +114,32 @@ def main() -> None:
         hundred = 100e6 / 2**22  # edges for each node: 100 M at scale 22
         runs = {
             f"R-MAT {scale}, factor 16, weights, relations": (
-                "rmat", {"scale": scale, "weights": "1,5", "relations": 5},
+                "rmat",
+                {"scale": scale, "weights": "1,5", "relations": 5},
             ),
             f"R-MAT {scale}, factor {hundred:.1f}": (
-                "rmat", {"scale": scale, "edge_factor": hundred},
+                "rmat",
+                {"scale": scale, "edge_factor": hundred},
             ),
             "the same, directed": (
-                "rmat", {"scale": scale, "edge_factor": hundred, "undirected": False},
+                "rmat",
+                {"scale": scale, "edge_factor": hundred, "undirected": False},
             ),
             "the same, Parquet": (
-                "rmat", {"scale": scale, "edge_factor": hundred, "format": "parquet"},
+                "rmat",
+                {"scale": scale, "edge_factor": hundred, "format": "parquet"},
             ),
             "the same graph in 1.5 GB": (
-                "rmat", {"scale": scale, "edge_factor": hundred, "memory": "1.5GB"},
+                "rmat",
+                {"scale": scale, "edge_factor": hundred, "memory": "1.5GB"},
             ),
             "SBM, 1 M nodes, 64 features": ("sbm", {"nodes": 1_000_000}),
             "knowledge graph, 1 M entities, 20 M triples": (
-                "kg", {"entities": 1_000_000, "triples": 20_000_000, "relations": 100},
+                "kg",
+                {"entities": 1_000_000, "triples": 20_000_000, "relations": 100},
             ),
             "zoo, 20,000 graphs": ("zoo", {"graphs": 20_000}),
-        }  # fmt: skip
+        }
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
         print("| graph | nodes | drawn | stored | s | M drawn/s | peak GB | written GB | alone s |")
         print("|---|---|---|---|---|---|---|---|---|")

@@ -38,9 +38,14 @@ HUB = 20_000  # edges of the checked hub, or the nearest number
 
 REJECTION = Sampler.REJECTION
 NODE2VEC = WalkRules(
-    LENGTH + 1, 0, REJECTION,
-    second_order=True, return_factor=0.5, far_factor=2.0, symmetric=True,
-)  # fmt: skip
+    LENGTH + 1,
+    0,
+    REJECTION,
+    second_order=True,
+    return_factor=0.5,
+    far_factor=2.0,
+    symmetric=True,
+)
 CASES = {
     "Node2Vec weighted, p=2, q=0.5, 20 steps": NODE2VEC,
     "the same, length 80": replace(NODE2VEC, length=80),

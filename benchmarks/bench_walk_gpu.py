@@ -31,7 +31,7 @@ from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
-DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results
+DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes per second, and bytes, docs: benchmarks/results
 FLOWWALKER = {"deepwalk": 2404.0, "node2vec": 9491.0, "ppr": 1861.0, "metapath": 95.5}
 PROMISES = {"deepwalk": 80.0, "node2vec": 300.0, "ppr": 40.0, "metapath": 8.0}
 SPEEDUPS = {2: 1.9, 4: 3.7}

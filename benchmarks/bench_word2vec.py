@@ -140,17 +140,28 @@ def text(given: argparse.Namespace, folder: Path) -> None:
             name = f"ours, --shared-windows {windows}, {ranks} ranks"
             out = folder / f"ours{seed}-{windows}-{ranks}"
             report = penstock.word2vec(
-                corpus, out, dim=given.dim, epochs=given.epochs, seed=seed, shared_windows=windows,
+                corpus,
+                out,
+                dim=given.dim,
+                epochs=given.epochs,
+                seed=seed,
+                shared_windows=windows,
                 parts=ranks,
-            )  # fmt: skip
+            )
             rates[name].append(report.words / report.train_seconds)
             judge(name, seed, out)
         if given.no_gensim:
             continue
         model = Word2Vec(
-            vector_size=given.dim, window=5, min_count=5, sg=1, negative=5, sample=1e-3,
-            workers=cores(), seed=seed,
-        )  # fmt: skip
+            vector_size=given.dim,
+            window=5,
+            min_count=5,
+            sg=1,
+            negative=5,
+            sample=1e-3,
+            workers=cores(),
+            seed=seed,
+        )
         model.build_vocab(LineSentence(str(corpus)))
         began = time.perf_counter()
         model.train(
@@ -205,9 +216,15 @@ def on_ranks(given: argparse.Namespace, count: int, source: Path, out: Path, **h
     kind = {} if count == 1 else {"cluster": "mpi", "workers": count}
     more = {} if count == 1 else {"sync_words": given.sync_words}
     return penstock.word2vec(
-        source, out, dim=given.dim, parts=count, quiet=True,
-        cluster=penstock.ClusterSpec(device=given.device, **kind), **more, **how,
-    )  # fmt: skip
+        source,
+        out,
+        dim=given.dim,
+        parts=count,
+        quiet=True,
+        cluster=penstock.ClusterSpec(device=given.device, **kind),
+        **more,
+        **how,
+    )
 
 
 def compared(count: int, report: Any, one: Any, rate: float, rate_of_one: float) -> list[str]:
@@ -399,9 +416,13 @@ def zipf(given: argparse.Namespace, folder: Path) -> None:
         for run in ("cold", "warm"):
             began = time.perf_counter()
             report = penstock.word2vec(
-                corpus, folder / f"{run}{windows}", dim=given.dim, epochs=given.epochs, min_count=1,
+                corpus,
+                folder / f"{run}{windows}",
+                dim=given.dim,
+                epochs=given.epochs,
+                min_count=1,
                 shared_windows=windows,
-            )  # fmt: skip
+            )
             seconds = time.perf_counter() - began
             rate = report.words / report.train_seconds / 1e6
             print(
@@ -453,9 +474,13 @@ def show_phases(path: Path) -> None:
 
 
 WHAT = {
-    "text": text, "blogcatalog": blogcatalog, "graph": graph, "zipf": zipf, "whole": whole,
+    "text": text,
+    "blogcatalog": blogcatalog,
+    "graph": graph,
+    "zipf": zipf,
+    "whole": whole,
     "ranks": ranks,
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     main()

@@ -44,8 +44,9 @@ def compared(before: dict[str, Any], after: dict[str, Any], tolerance: float) ->
         pairs = {"seconds": (old["seconds"], one["seconds"])}
         pairs |= {
             key: (old["figures"][key], value)
-            for key, value in one["figures"].items() if key in old["figures"]
-        }  # fmt: skip
+            for key, value in one["figures"].items()
+            if key in old["figures"]
+        }
         for key, (was, now) in pairs.items():
             worse = change(key, was, now)
             if worse is not None and worse > 1 + tolerance:
@@ -63,8 +64,10 @@ def main() -> int:
     before, after = (json.loads(path.read_text()) for path in (given.before, given.after))
     for key in ("processor", "cores", "gpus"):
         if before["machine"].get(key) != after["machine"].get(key):
-            print(f"another machine: {key} {before['machine'].get(key)} before, "
-                  f"{after['machine'].get(key)} now")  # fmt: skip
+            print(
+                f"another machine: {key} {before['machine'].get(key)} before, "
+                f"{after['machine'].get(key)} now"
+            )
     if before["quick"] != after["quick"]:
         sys.exit("one of these is of --quick, the other is not: they cannot be compared")
     worse = compared(before, after, given.tolerance)

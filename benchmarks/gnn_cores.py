@@ -93,11 +93,10 @@ def speed_of(case: Case, python: str, threads: int) -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_case(folder, data, widths)
-        theirs = {
-            way: call(python, PEERS, "epochs", folder, way, case.peer_epochs, threads, "cpu",
-                      threads=threads)
-            for way in case.ways
-        }  # fmt: skip
+        theirs = {}
+        for way in case.ways:
+            words = ("epochs", folder, way, case.peer_epochs, threads, "cpu")
+            theirs[way] = call(python, PEERS, *words, threads=threads)
         words = ("ours", folder, ",".join(map(str, widths)), case.epochs, "cpu")
         mine = call(sys.executable, BENCH, *words, threads=threads)
     floor, own = cores_floor_ms(work_of(data, widths), threads), median_ms(mine)
@@ -115,7 +114,7 @@ def speed_of(case: Case, python: str, threads: int) -> bool:
         )
         print(f"| {' | '.join(convs)} |", flush=True)
     print(
-        f"\nlosses differ by {apart:.1e} at most; floor {floor:.3g} ms, {floor / own:.0%} of ours; "
+        f"\nlosses differ by {apart:.1e} at most; floor {floor:.3g} ms, {floor / own:.0%} of it; "
         f"{'sparse' if mine['sparse'] else 'dense'} path"
     )
     if apart > LEAST_AGREEMENT:

@@ -106,11 +106,19 @@ def _row(
     took, size = median_ms(mine), mine["peak"] / 1e9
     good = took <= case.at_most and size <= case.gigabytes
     cells = (
-        title, OUT_OF_MEMORY if case.edge_index is None else f"{case.edge_index:g}",
-        f"{case.csr:g}", now, f"{took:.2f}", f"{case.at_most:g}", f"{floor:.2f}",
-        f"{floor / took:.0%}", f"{size:.2f}", f"{case.gigabytes:g}", apart,
+        title,
+        OUT_OF_MEMORY if case.edge_index is None else f"{case.edge_index:g}",
+        f"{case.csr:g}",
+        now,
+        f"{took:.2f}",
+        f"{case.at_most:g}",
+        f"{floor:.2f}",
+        f"{floor / took:.0%}",
+        f"{size:.2f}",
+        f"{case.gigabytes:g}",
+        apart,
         "WRONG" if not agrees else "kept" if good else "BROKEN",
-    )  # fmt: skip
+    )
     print(f"| {' | '.join(cells)} |", flush=True)
     return good and agrees
 

@@ -39,9 +39,12 @@ def ours(
     hidden = [int(width) for width in widths.split(",")][1:-1]
     layers = [*(Layer("gcn", width) for width in hidden), Layer("gcn")]
     training = Training(
-        epochs=int(epochs), weight_decay=0.0, checkpoint_epochs=0,
-        precision=precision, cuda_graph=cuda_graph == "yes",
-    )  # fmt: skip
+        epochs=int(epochs),
+        weight_decay=0.0,
+        checkpoint_epochs=0,
+        precision=precision,
+        cuda_graph=cuda_graph == "yes",
+    )
     run = Path(folder) / "run"
     run.mkdir(exist_ok=True)
     graph = Graph.open(Path(folder) / "graph")

@@ -126,9 +126,14 @@ class Soak:
         )
         log = (self.folder / "log").open("wb")
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", code, *words, "-q"], cwd=self.folder, env=self.environment,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-P", "-c", code, *words, "-q"],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def words(self, name: str, out: Path) -> list[str]:
         names = {"out": out, "edges": "edges", "graph": "graph", "run": "run"}

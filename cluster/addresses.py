@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def scheduler_addresses(
     spec: ClusterSpec, folder: str, *, used: Security | None, remote: bool
 ) -> dict[str, Any]:
-    """Return where the scheduler listens, as options of LocalCluster.
+    """Return the scheduler's addresses, as options of LocalCluster.
 
     folder  for its files
     used    its credentials, or None

@@ -53,10 +53,9 @@ def connect(
         a kind (``"local"``, ``"mpi"``, ...), an address, the name of a registered cluster, a file,
         or a whole ``ClusterSpec``
     input_bytes
-        input_bytes
-            how much the job reads: a small one needs no extra processes
-        ranks
-            how many ranks the job's gangs need, if it has any
+        size of the job's input: a small one needs no extra processes
+    ranks
+        how many ranks the job's gangs need, if it has any
     on_gpu
         whether the job can compute on a GPU: if so, one worker per GPU instead of one per core
     quiet
@@ -145,8 +144,8 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
         "distributed.scheduler.worker-ttl": f"{spec.worker_timeout} s",
         # If a worker is away this long after it died, Dask closes its nanny.
         "distributed.deploy.lost-worker-timeout": "1 hour",
-        # What pieces ask for where there are drivers too: see drivers.py. Set later, or pinned to
-        # addresses, pieces would hang if a worker is killed and comes back.
+        # Pieces ask for this resource, which drivers do not have: see drivers.py. If it were set
+        # later, or pieces pinned to addresses, they would hang after a worker is killed.
         "distributed.worker.resources": {"piece": spec.threads or 1},
     }
     with dask.config.set(settings):
@@ -316,7 +315,7 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
             "reaches that port can run code there",
             file=sys.stderr,
         )
-    _somebody_at(address, spec, used)
+    _check_answer(address, spec, used)
     # One error reports that the scheduler exited; Dask would add tracebacks.
     with silence_logging_cmgr(logging.CRITICAL):
         yield Running(address, security=used)
@@ -336,7 +335,7 @@ def _read_scheduler_file(path: Path) -> str:
         ) from error
 
 
-def _somebody_at(address: str, spec: ClusterSpec, used: Security | None) -> None:
+def _check_answer(address: str, spec: ClusterSpec, used: Security | None) -> None:
     from penstock.cluster.query import identity
 
     try:

@@ -1,4 +1,4 @@
-"""Drivers: processes under nannies beside the client, each of which runs one task at a time.
+"""Drivers: processes under nannies beside the client; each runs one task at a time.
 
 A stage of a flow is a task on a driver, which submits pieces and gangs to the same scheduler. A
 driver that hangs, crashes or keeps the interpreter's lock can be ended, and neither client nor
@@ -49,7 +49,7 @@ class Drivers:
         prepare_to_spawn()
 
     def start(self, count: int) -> None:
-        """Have ``count`` drivers, of which some may be starting."""
+        """Start drivers until there are ``count``, including those that are still starting."""
         loop = self._client.loop.asyncio_loop
         for number in range(len(self._starting), count):
             self._starting.append(asyncio.run_coroutine_threadsafe(self._start(number), loop))
@@ -93,7 +93,7 @@ class Drivers:
         await nanny
 
     def close(self) -> None:
-        """End all of them, with what runs on them."""
+        """End all drivers, with the stages that run on them."""
         from distributed.core import Status
 
         for nanny in self._nannies:

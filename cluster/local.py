@@ -218,7 +218,7 @@ def _processes_of(nannies: list[Nanny]) -> list[psutil.Process]:
 def _leave_folder(cluster: Cluster) -> None:
     """Let the scheduler release its folder, even if its interrupted start leaves it running.
 
-    Otherwise this process would log an error at its end, as the folder is gone.
+    Otherwise this process would log an error at its end, as the folder does not exist any more.
     """
     if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
         workdir.release()
@@ -227,7 +227,7 @@ def _leave_folder(cluster: Cluster) -> None:
 def _end_those_that_start(before: frozenset[int]) -> None:
     """End worker processes that a nanny's thread is just starting.
 
-    Otherwise they would print a traceback, as their folder is gone.
+    Otherwise they would print a traceback, as their folder does not exist any more.
     """
     deadline = time.monotonic() + _STARTING
     while time.monotonic() < deadline:

@@ -78,7 +78,7 @@ def _shared() -> int:
 @Parameter(group=_WHERE)
 @options
 class ClusterSpec:
-    """Options for where a job's tasks run.
+    """Options of the cluster on which a job runs.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def prepare_workers(
     *,
     quiet: bool,
 ) -> None:
-    """Wait for every worker, then take ``steps``, each of which contacts all of them.
+    """Wait for every worker, then take ``steps``; each step contacts all of them.
 
     If a worker dies right after it connected, its nanny restarts it, and a step may fail: then wait
     for it and repeat all steps, within the same time.

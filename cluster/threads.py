@@ -97,7 +97,7 @@ def _close(cluster: Any) -> None:
     if hasattr(cluster, "workers"):
         with suppress(TimeoutError):
             cluster.close(timeout=_CLOSE_SECONDS)
-        # After an interrupted start it keeps running, and would log that its folder is gone.
+        # After an interrupted start it keeps running, and would log that its folder is missing.
         if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
             workdir.release()
     forget_ended_servers()

@@ -29,7 +29,7 @@ side. Of every edge and side, p is the score of the true answer and n_j that of 
 A negative that is the edge's own answer is left out: as if n_j were -infinity.
 
 SOFTMAX           -p + log(exp(p) + sum exp(n_j))
-CONTRASTIVE       -p + log(sum exp(n_j)); 0 where no negative is left
+CONTRASTIVE       -p + log(sum exp(n_j)); 0 if no negative is left
 LOGISTIC          softplus(-p) + sum softplus(n_j) / N
 MARGIN            sum max(0, margin - p + n_j) / N
 SELF_ADVERSARIAL  softplus(-p - margin) + sum w_j softplus(n_j + margin), where w is the softmax of

@@ -1,7 +1,7 @@
 """Purposes of random numbers: the second word of every Philox draw.
 
 Two purposes never share numbers, because each has its own stream. Numbers decide results: never
-renumber, only append. 22 and 51 belonged to removed uses, and stay
+renumber, only append. 22 and 51 belonged to removed uses, and stay free.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ PenstockError                exit 1
 │   ├── NotAGraph            no graph.json, or another program's
 │   ├── NewerVersion         written by a later penstock
 │   ├── MissingFile          graph.json lists a file that does not exist
-│   ├── TruncatedFile        a file has another size than graph.json says
+│   ├── TruncatedFile        a file has another size than in graph.json
 │   └── CorruptFile          a checksum or the structure inside a file is wrong
 ├── InputError               an input is missing or wrong; names file and row
 ├── CapacityError            memory, disk or GPU memory does not suffice; estimated before the run
@@ -121,7 +121,7 @@ class MissingFile(GraphError):
 
 
 class TruncatedFile(GraphError):
-    """A file has another size than graph.json says."""
+    """A file has another size than in graph.json."""
 
 
 class CorruptFile(GraphError):

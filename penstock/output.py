@@ -78,8 +78,7 @@ class Output:
 
     path      its final path
     kind      its kind: a directory that holds ``<kind>.json``, or ``_<kind>.json`` if it is a
-    Parquet
-              dataset, whose readers ignore such names
+              Parquet dataset, whose readers ignore such names
     identity  what determines it, as JSON: ``resume`` continues only with the same; ``inputs`` in it
               are stamps of files by path, ``varying`` options with which an interrupted run may
               resume although they affect it
@@ -481,7 +480,7 @@ def put_aside(path: Path) -> Path:
 
 
 def aside(path: Path) -> Path:
-    """Return where the old ``path`` waits until its replacement is complete."""
+    """Return the path of the old ``path`` until its replacement is complete."""
     return path.with_name(f".{path.name}.old")
 
 

@@ -102,7 +102,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         "schema": ("flow.command:schema", "Print the JSON schema of flows, for editors"),
     },
     _CLUSTERS: {
-        "cluster": ("cluster:app", "Start a cluster that stays, show it, stop it"),
+        "cluster": ("cluster:app", "Start a long-running cluster, show it, stop it"),
     },
     _SHELL: {
         "completion": ("completion:command", "Print the completion script of bash, zsh or fish"),

@@ -1,4 +1,4 @@
-"""``penstock cluster start|status|stop|script``: clusters that stay between jobs."""
+"""``penstock cluster start|status|stop|script``: clusters that run between jobs."""
 
 from __future__ import annotations
 

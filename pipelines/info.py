@@ -97,7 +97,7 @@ class GraphInfo(CountsReport):
 def info(context: Context, graph: Graph) -> GraphInfo:
     """Show counts, degrees, components, features, size and partitions of a graph.
 
-    Edges are read once, shard by shard; memory is a few numbers a node, however many edges.
+    Edges are read once, shard by shard; memory is a few numbers per node, for any number of edges.
 
     Parameters
     ----------

@@ -211,4 +211,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     words = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "partition_graph" in (tmp_path / "site/python/index.html").read_text()
+    assert (
+        'id="penstock.partition_graph"' in (tmp_path / "site/python/graphs/index.html").read_text()
+    )
+    loads = r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//|class="mermaid"'
+    for page in (tmp_path / "site").rglob("*.html"):
+        assert not re.search(loads, page.read_text()), f"{page} loads something from the network"

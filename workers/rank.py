@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
     from penstock.workers.resources.spill import spill_data
 
     class RankWorker(Worker):  # type: ignore[misc]
-        """A worker that listens where the scheduler is, and closes without waiting for tasks."""
+        """A worker that listens on the scheduler's network and does not wait for tasks to end."""
 
         def __init__(
             self,

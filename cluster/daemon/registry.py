@@ -79,7 +79,7 @@ class Registered:
         return state_folder() / f"{self.name}@{self.host}"
 
     def alive(self) -> bool | None:
-        """Return whether its daemon lives; None if it is on another host, where that is unknown."""
+        """Return whether its daemon lives; None if only another host knows."""
         if self.host != socket.gethostname():
             return None
         return process_start(self.pid) == self.pid_started
@@ -91,7 +91,7 @@ class Registered:
         if self.address is None:
             raise ClusterError(
                 f"cluster {self.name!r} is still waiting for its workers",
-                remedy="Try again when penstock cluster status says that it runs",
+                remedy="Try again when penstock cluster status shows it as running",
             )
         return self.address
 

@@ -90,9 +90,9 @@ def run(
     title, total, unit
         one progress bar, fed by ``comm.advance``; none if ``quiet``; ``total`` may be a function,
         like ``args``
-        quiet
+    quiet
         no progress bar, and no message when a gang restarts after a lost rank
-        on_metrics
+    on_metrics
         called with the rank and the argument of ``comm.log``
 
     Returns
@@ -457,7 +457,7 @@ def _error_of_raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> G
     said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
     error = GangError(
         f"{where} failed: {said}",
-        remedy=None if ours else "The error's tracebacks say where, rank by rank",
+        remedy=None if ours else "The error's tracebacks show the place, rank by rank",
         tracebacks=tracebacks,
         may_retry=isinstance(cause, ClusterError),  # it timed out
     )

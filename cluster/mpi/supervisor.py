@@ -232,7 +232,7 @@ def _tidy(folder: str) -> None:
     from penstock.workers.comm.segments import sweep_segments
 
     shutil.rmtree(folder, ignore_errors=True)
-    lock_of(Path(folder)).unlink(missing_ok=True)  # the process that held it is gone
+    lock_of(Path(folder)).unlink(missing_ok=True)  # the process that held it has exited
     sweep_segments()
 
 

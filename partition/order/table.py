@@ -1,6 +1,7 @@
 """Orders from a search, for numbers of partitions without a construction.
 
-All meet the lower bound except for 6, where no order does and Legend's is used. A letter is a load:
+All meet the lower bound, except for 6 partitions: no order does, and Legend's is used.
+ A letter is a load:
 half its place in ALPHABET is the partition, and an odd place means that the newer of the two older
 ones in the buffer stays. The first buffer is 0, 1, 2, with 2 the newest and 0 the oldest.
 """

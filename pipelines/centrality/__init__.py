@@ -48,9 +48,9 @@ def centrality_of_files(
     Parameters
     ----------
     graphs
-        a graph or a zoo of graphs; or an input of which penstock etl makes a zoo (a file, a folder
-        or a URL): tables of edges with a column graph_id, JSON lines with one graph per line, a TU
-        folder, or (--format edgelists) a folder with one list of edges per graph
+        a graph or a zoo of graphs; or an input from which penstock etl makes a zoo (a file, a
+        folder or a URL): tables of edges with a column graph_id, JSON lines with one graph per
+        line, a TU folder, or (--format edgelists) a folder with one list of edges per graph
     out
         the directory of centralities to write
     """
@@ -93,7 +93,7 @@ def centrality(
     Parameters
     ----------
     graph
-        A graph or a zoo of graphs, or its directory; an input of which ``penstock.etl`` makes a
+        A graph or a zoo of graphs, or its directory; an input from which ``penstock.etl`` makes a
         zoo: tables of edges with a column graph_id, JSON lines with one graph per line, a TU
         folder, a folder with one list of edges per graph (``format="edgelists"``); a table of edges
         with ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.

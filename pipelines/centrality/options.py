@@ -12,9 +12,16 @@ from penstock.options import ClientPath, Rules, headings, options, refuse_ignore
 
 # Metrics of nodes, one column each; of edges; of graphs.
 NODE_METRICS = (
-    "closeness", "harmonic", "betweenness", "eccentricity", "pagerank", "component",
-    "strong-component", "triangles", "clustering",
-)  # fmt: skip
+    "closeness",
+    "harmonic",
+    "betweenness",
+    "eccentricity",
+    "pagerank",
+    "component",
+    "strong-component",
+    "triangles",
+    "clustering",
+)
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
 # Metrics that need the lengths of shortest paths, or the nodes and edges on them; and those that
 # sampled sources can estimate.

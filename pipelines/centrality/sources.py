@@ -146,9 +146,12 @@ def sum_share(
         if options.wanted & OF_PATHS_THROUGH:
             edges = "edge-betweenness" in options.wanted
             nodes, arcs = kernels.betweenness(
-                batch, sources, endpoints=options.endpoints, edges=edges,
+                batch,
+                sources,
+                endpoints=options.endpoints,
+                edges=edges,
                 dtype=np.dtype(options.dtype),
-            )  # fmt: skip
+            )
             sums["betweenness"] = to_host(nodes)
             if arcs is not None:
                 sums["edges"] = to_host(arcs)

@@ -85,7 +85,7 @@ class Check:
 CHECKS: dict[str, Check] = {}
 
 _BLOCK, _LARGEST = 8 << 20, 2 << 30  # of the file that measures a disk
-_SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
+_SLOW_DISK = 200e6  # bytes per second: below, graphs are read more slowly than rows are parsed
 _LITTLE_DISK = 10 << 30
 _RANK = """
 import mpi4py
@@ -300,7 +300,7 @@ def disk(folder: str, seconds: float) -> Iterator[Finding]:
 
 
 def _bandwidth(folder: str, most: int, seconds: float) -> tuple[float, float, bool]:
-    """Return bytes a second written and read by one thread, and whether past the page cache."""
+    """Return bytes per second written and read by one thread, and whether past the page cache."""
     import fcntl
     import mmap
 

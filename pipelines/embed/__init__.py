@@ -63,12 +63,12 @@ __all__ = [
 
 
 def _varying(options: EmbedOptions) -> tuple[str, ...]:
-    """Return the options that may change on resume: they do not change an epoch's vectors."""
+    """Return the options that may change on resume: an epoch's vectors do not depend on them."""
     looks_ahead = options.schedule == "linear"
     return tuple(name for name in RESUMABLE if not (looks_ahead and name == "epochs"))
 
 
-# What a recipe gives are options like others.
+# Options from a recipe are options like others.
 @job(
     "embed train",
     writes="run",
@@ -83,7 +83,7 @@ def train(context: Context, graph: Graph, run: RunOutput, options: EmbedOptions)
     Parameters
     ----------
     graph
-        directory of a graph; with relations, but for --model dot
+        directory of a graph, with relations unless --model is dot
     run
         directory of the run to write
 
@@ -176,7 +176,7 @@ def export(context: Context, run: RunFolder, out: Output, options: ExportOptions
 
 
 def score(run: str | Path, triples: Any, *, checkpoint: Literal["best", "last"] = "best") -> Array:
-    """Return the score of each triple, by which tails are ranked; a higher one is more likely.
+    """Return the score of each triple, with which tails are ranked; higher is more likely.
 
     Parameters
     ----------
@@ -212,19 +212,19 @@ def vectors(
 ) -> Vectors:
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
-    Those that were trained in memory are mapped from the checkpoint, and read when they are
-    accessed; a running training overwrites them. Those of several partitions are copied into
-    memory: where they do not fit, ``export`` them, and map these with ``Vectors.open``.
+    Vectors that were trained in memory are mapped from the checkpoint, and read when they are
+    accessed; a running training overwrites them. Vectors in several partitions are copied into
+    memory: if they do not fit, ``export`` them and open the result with ``Vectors.open``.
 
     Parameters
     ----------
     run
         Directory of a run that ``train`` wrote.
     checkpoint
-        With the best validation MRR, or the last; where nothing was validated both are the last.
+        With the best validation MRR, or the last; if nothing was validated, both are the last.
     relations
-        The vectors of relations, not those of nodes; ``NAME_inverse`` is the inverse of ``NAME``,
-        by which heads are scored as its tails.
+        Return the vectors of relations instead of nodes; ``NAME_inverse`` is the inverse of
+        ``NAME``, with which heads are scored as its tails.
 
     Returns
     -------

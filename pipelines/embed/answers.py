@@ -1,6 +1,6 @@
 """``penstock embed answer``: the best answers to many questions, as tasks.
 
-_answers.json         of which run, by which options, and which files hold them; written last
+_answers.json         the run, the options and the list of files; written last
 part-00000.parquet    question, head, relation, tail, rank, score: one row per answer, best first
 """
 
@@ -58,14 +58,14 @@ FORMAT = Format(
     restore="Restore the file, or ask again with --overwrite",
 )
 _FILES, _ROWS_OF_FILE = 64, (1 << 8, 1 << 14)
-_ANSWER = 40  # bytes on the disk, about
+_ANSWER = 40  # bytes of an answer on the disk, about
 _MEMORY = 500_000_000  # of a process
 
 
 def answer_all(
     context: Context, folder: RunFolder, out: Output, options: AnswerOptions
 ) -> AnswerReport:
-    """Answer the questions of the files that are not there yet."""
+    """Answer the questions of the files that do not exist yet."""
     import pyarrow as pa
 
     at, run = folder.path, Run.load(folder.path)
@@ -75,7 +75,7 @@ def answer_all(
     if options.new is not None:
         if run.training.model in DISTANCES:
             raise UsageError(
-                f"--new makes no good vectors for {run.training.model}",
+                f"--new does not work with {run.training.model}",
                 expected="a run of complex, distmult or dot",
             )
         new, edges = _new_nodes(options.new, run, ids)
@@ -131,12 +131,14 @@ def answer_all(
 
 
 def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
-    """Return the ids of nodes that the run does not have, and their edges to nodes that it has."""
+    """Return the ids of new nodes, and their edges to nodes of the run."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = {name: column.cast(pa.string()) for name, column in
-             read_columns(str(path), ("head", "relation", "tail")).items()}  # fmt: skip
+    table = {
+        name: column.cast(pa.string())
+        for name, column in read_columns(str(path), ("head", "relation", "tail")).items()
+    }
     for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
         if name not in table:
             raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
@@ -160,10 +162,10 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
 
 
 def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tuple[Array, int]:
-    """Return heads, relations, tails and rows, (4, n) int64, and how many questions were skipped.
+    """Return heads, relations, tails and rows, (4, n) int64, and the number of skipped questions.
 
-    The one of each that is asked for is ASKED; the row is that of the file. ``ids`` are those of
-    the run, and of new nodes.
+    One of head, relation and tail is ASKED; the row is the question's in its file. ``ids`` are the
+    run's, followed by those of new nodes.
     """
     if options.queries is None:
         relation = relation_number(options.relation, at, run)
@@ -174,8 +176,10 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = {name: column.cast(pa.string()) for name, column in
-             read_columns(str(options.queries), ("head", "tail", "relation")).items()}  # fmt: skip
+    table = {
+        name: column.cast(pa.string())
+        for name, column in read_columns(str(options.queries), ("head", "tail", "relation")).items()
+    }
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
@@ -220,12 +224,12 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         lists = len(strange), strange[:SHOWN], len(typed), typed[:SHOWN]
         raise unknown(skipped, *lists, str(options.queries), what="question")
     if not good.any():
-        raise UsageError(f"{options.queries} asks nothing that {at} can answer")
+        raise UsageError(f"{at} cannot answer any question of {options.queries}")
     return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped
 
 
 def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:
-    """Return a column, nulls for what is empty."""
+    """Return a column, with nulls for empty values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

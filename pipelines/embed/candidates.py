@@ -1,4 +1,4 @@
-"""``--candidates``: the nodes that may be answers, and negatives: of a type, a label or a file."""
+"""``--candidates``: nodes that may be answers and negatives, by a type, a label or a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.sizes import plural
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.warm import IDS
 
-FILE = "candidates.npy"  # of a run that was trained with some: a bit per node, packed
+FILE = "candidates.npy"  # file in a run that was trained with candidates: one bit per node
 _SHOWN = 10  # unknown ids
 
 
@@ -28,7 +28,7 @@ def mask_of(given: str, ids: Any, graph: Callable[[], Graph]) -> Array:
     """Return whether each node is a candidate.
 
     ids    of all nodes, as Arrow
-    graph  returns the one whose types and labels are meant
+    graph  returns the graph that has the types and labels
     """
     kind, _, name = given.partition(":")
     if kind == "type":
@@ -50,9 +50,9 @@ def keep_candidates(folder: Path, mask: Array) -> None:
 def find_candidates(
     given: str | None, at: Path, run: Run, graph: Callable[[], Graph]
 ) -> Candidates | None:
-    """Return what may answer questions to a run, by default the candidates of its training.
+    """Return the candidates for questions to a run: by default those of its training.
 
-    If its training corrupts one side, only answers of that side are limited. None: all nodes.
+    If the training corrupts one side, only answers of that side are limited. None: all nodes.
     """
     if given is None and (at / FILE).is_file():
         kept = Candidates(run.nodes, load_npy(at / FILE).tobytes())

@@ -1,4 +1,4 @@
-"""``penstock embed evaluate``: where the answers of edges rank."""
+"""``penstock embed evaluate``: the ranks of edges' answers."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _KNOWN = 40  # of a known answer, while all of them are sorted
 
 
 def graph_of(folder: RunFolder, given: Path | None, run: Run) -> Graph:
-    """Open the graph that is given, or else that of the run."""
-    return Graph.open(folder.graph_path(given, run.graph, "Say where it is with --graph"))
+    """Open the given graph or, without one, the run's."""
+    return Graph.open(folder.graph_path(given, run.graph, "Give its path with --graph"))
 
 
 def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
-    """Open the graph that a run was trained on, whose nodes have the run's numbers."""
+    """Open the graph that a run was trained on: its nodes have the run's numbers."""
     graph = graph_of(folder, given, run)
     if graph.digest != run.graph_sha256:
         raise UsageError(
             f"{graph.path} is not the graph that {folder.path} was trained on",
             expected="the graph of the run",
-            remedy="Say where that is with --graph",
+            remedy="Give the path of that graph with --graph",
         )
     return graph
 
@@ -59,15 +59,15 @@ def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
 def plan_ranking(
     context: Context, at: Path, checkpoint: str, run: Run, what: str, more: int = 0, ranks: int = 1
 ) -> Workers:
-    """Return the ranks that are to read the vectors of a run; ``--plan`` ends here.
+    """Return the ranks that will read the vectors of a run; ``--plan`` ends here.
 
-    what  is found; more: bytes that each needs besides a partition, or a block of one
+    what  the purpose; more: bytes that each rank needs besides a partition, or a block of it
     """
     workers = context.ranks(None, ranks)
     found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
     needed = 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000 + more
     memory = Need(needed)
-    if not has.on_gpu:  # else edges and known answers lie in the memory of the host
+    if not has.on_gpu:  # otherwise edges and known answers are in host memory
         remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"
         memory = Need(needed, has.memory, f"on the {has.worker}", remedy=remedy)
     step = "rank", f"the {checkpoint} checkpoint of {at}, on {plural(ranks, 'rank')}"
@@ -109,7 +109,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
     ranks = options.parts or 1
     share = -(-edges // ranks)
     more += memory_to_rank(share, run.training.dim, run.nodes, filtered=options.filtered)
-    if options.filtered:  # every edge answers one query of a side at most
+    if options.filtered:  # an edge answers at most one query per side
         known = sum(g.num_edges + sum(g.manifest.heldout.values()) for g in filters)
         more += min(known, share * run.nodes) * _KNOWN
     workers = plan_ranking(context, at, checkpoint, run, "the ranks of edges", more, ranks)
@@ -174,7 +174,7 @@ def _check_edges(graph: Graph, split: str, at: Path, run: Run, options: Evaluate
 
 
 def _graph_of_the_run(run: Run) -> Graph | None:
-    """Return the graph that was trained on, if it is still there as it was."""
+    """Return the graph that the run was trained on, if it still exists unchanged."""
     try:
         found = Graph.open(run.graph)
     except (PenstockError, OSError):
@@ -183,14 +183,14 @@ def _graph_of_the_run(run: Run) -> Graph | None:
 
 
 def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int]:
-    """Return the edges of a file as numbers of the run, and how many were skipped."""
+    """Return the edges of a file as numbers of the run, and the number of skipped edges."""
     typed = run.relations is not None
     wide = 3 if typed else 2
     try:
-        # Ids may hold what else Python takes for the end of a line.
+        # Ids may contain other characters that Python takes for the end of a line.
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise MissingFile(f"there is no file {path}") from error
+        raise MissingFile(f"{path} does not exist") from error
     except (UnicodeDecodeError, IsADirectoryError) as error:
         raise InputError(
             f"{path} is not a text file of edges", expected="UTF-8", got=str(error)
@@ -212,9 +212,10 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
 def edge_numbers(
     at: Path, run: Run, columns: Sequence[Any], where: str, unknown_ones: str = "error"
 ) -> tuple[Array, int]:
-    """Return heads, relations and tails as numbers of a run, (3, n), and how many were skipped.
+    """Return heads, relations and tails as numbers of a run, (3, n), and the number of skipped
+    ones.
 
-    columns  heads, relations if the run has some, and tails, as text
+    columns  heads, relations if the run has any, and tails, as text
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -244,10 +245,10 @@ def edge_numbers(
         )
     if bad and not good.any():
         raise UsageError(
-            f"no edge of {where} is known to {at}",
+            f"{at} does not know any edge of {where}",
             expected="an edge of nodes and relations that it was trained on",
             got=f"{plural(bad, 'edge')}, which --unknown skip leaves out",
         )
-    # They go to the rank with the task, as narrow as they may be.
+    # They are sent to the rank with the task, in the narrowest type.
     dtype = id_dtype(max(run.nodes, len(run.relations or ())))
     return np.stack([heads, relations, tails]).astype(dtype)[:, good], bad

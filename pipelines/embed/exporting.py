@@ -23,7 +23,7 @@ from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
-_MEMORY = 500_000_000  # of the process, with the blocks that are read and written
+_MEMORY = 500_000_000  # bytes of the process, including the blocks that are read and written
 
 
 def export_run(
@@ -86,7 +86,7 @@ def export_run(
 
 
 def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
-    """Return the vectors of a checkpoint: those of one partition mapped, others in memory."""
+    """Return the vectors of a checkpoint: mapped if they are one partition, else in memory."""
     run = Run.load(run_at)
     name, files = checkpoint_name(run_at, checkpoint, run), (str(run_at / IDS),)
 
@@ -100,7 +100,7 @@ def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
             values = np.empty((run.nodes, source.table.geometry.width), np.float32)
             _fill(values, source)
         else:
-            next(source.vectors(0))  # is it the version that the checkpoint names?
+            next(source.vectors(0))  # verifies that it is the version that the checkpoint names
             values = source.mapped(0)
         return Vectors(ids, values, str(run_at), about, files=files)
 
@@ -108,7 +108,7 @@ def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
 
 
 def _fill(values: Array, source: TableSource) -> None:
-    """Write all vectors by node, some rows at a time."""
+    """Write all vectors in the order of nodes, some rows at a time."""
     for partition in range(source.layout.partitions):
         nodes = source.layout.nodes_of(partition)
         for row, rows in source.vectors(partition):

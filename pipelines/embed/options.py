@@ -28,7 +28,7 @@ from penstock.workers.embed.spec import Training
 
 Count = Annotated[int, Field(ge=1)]
 ALL, BY_RELATION = "all", "by-relation"  # values of --candidates
-_OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that a graph knows
+_OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that need a graph
 # Options that would be ignored.
 _IGNORED_IN_RANKS: Rules = (
     (("at",), "with --sample, which leaves answers of a question out", lambda o: o.sample),
@@ -53,13 +53,13 @@ _IGNORED_IN_ANSWERS: Rules = (
 )
 _IGNORED_IN_MANY: Rules = (
     *_IGNORED_IN_ANSWERS,
-    (("side",), "with --queries, whose rows say it", lambda o: o.queries is not None),
+    (("side",), "with --queries, whose rows determine it", lambda o: o.queries is not None),
     (("unknown", "new"), "without --queries", lambda o: o.queries is None),
 )
 
 
 def _of_candidates(value: Any) -> Any:
-    """Return a number as such, and a file absolute, as other paths."""
+    """Return a number as it is, and the path of a file absolute, like other paths."""
     if not isinstance(value, str | Path) or str(value) in (ALL, BY_RELATION):
         return value
     text = str(value)
@@ -72,7 +72,7 @@ Candidates = Annotated[str, BeforeValidator(_of_candidates)]
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Return the options that a recipe gives, which are not checked yet."""
+    """Return the options of a recipe, unchecked."""
     declared = read_yaml(path, "recipe")
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
         raise UsageError(
@@ -97,7 +97,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     parts="Training",
 )
 class TrainingOptions(Training):
-    """A training run, what it begins with, and on how many ranks."""
+    """A training run, its initial vectors, and its number of ranks."""
 
     recipe: ClientPath | None = None
     """a YAML file of options of the model and its training; those given explicitly win"""
@@ -105,8 +105,8 @@ class TrainingOptions(Training):
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; others are initialised at random"""
     candidates: Candidates | None = None
-    """nodes that negatives are drawn from, and that answers are ranked among: type:NAME,
-    label:NAME, or a file of ids [default: all nodes]"""
+    """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, or a file of
+    ids [default: all nodes]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
@@ -115,7 +115,7 @@ class TrainingOptions(Training):
     def _with_recipe(cls, given: Any, make: Any) -> Any:
         """Add options of the recipe that the caller did not give.
 
-        given  the keyword arguments, or a dict of those that the command line found
+        given  the keyword arguments, or a dict of the options of the command line
         """
         values = given.kwargs if isinstance(given, ArgsKwargs) else given
         if not isinstance(values, dict) or not isinstance(values.get("recipe"), str | Path):
@@ -171,25 +171,25 @@ class EmbedOptions(TrainingOptions):
 
     @property
     def training(self) -> Training:
-        """What a rank is given of these options."""
+        """The options that ranks get."""
         return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
 
 
 @options
 class VectorOptions:
-    """Which vectors of a run."""
+    """The checkpoint to read."""
 
     checkpoint: Literal["best", "last"] = "best"
-    """vectors with the best validation MRR, or those of the last checkpoint; without validation
-    both are the last"""
+    """vectors with the best validation MRR, or of the last checkpoint; without validation both are
+    the last"""
 
 
 @options
 class GraphOptions(VectorOptions):
-    """Which vectors of a run, and where its graph is."""
+    """The checkpoint to read, and the path of the graph."""
 
     graph: ClientPath | None = None
-    """path of the graph, if it has moved; evaluate also takes another one [default: the graph of
+    """path of the graph, if it has moved; evaluate also takes another graph [default: the graph of
     the run]"""
 
 
@@ -213,24 +213,25 @@ class EvaluateOptions(GraphOptions):
     """
 
     split: Literal["train", "valid", "test"] | None = None
-    """edges to rank: those trained on, or those held out [default: test]"""
+    """split of the edges to rank [default: test]"""
     triples: ClientPath | None = None
-    """rank the edges of this file instead: head, relation and tail, a line each, with tabs
-    between (head and tail where the graph has no relations)"""
+    """rank the edges of this file instead: one per line, head, relation and tail separated by tabs
+    (head and tail if the graph has no relations)"""
     filtered: Annotated[bool, Parameter(negative="")] = False
     """leave other true answers (of all splits) out of the candidates"""
     candidates: Annotated[Count | str | None, BeforeValidator(_of_candidates)] = None
     """rank among these nodes and the answer: a number of nodes, drawn at random; type:NAME;
-    label:NAME; a file of ids; by-relation: nodes of the types, or without types the nodes, that
-    edges of the relation lead to; or all [default: as the run was trained]"""
+    label:NAME; a file of ids; by-relation: nodes that edges of the relation lead to, or if nodes
+    have types, all nodes of these types; or all [default: as the run was trained]"""
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
     at: Annotated[int, Field(ge=1)] = 10
     """length of the lists of best answers whose recall, precision and NDCG are reported"""
     by_relation: Annotated[bool, Parameter(negative="")] = False
-    """also report the scores of each relation and of each kind of relation: 1-1, 1-N, N-1, N-N"""
+    """also report scores by relation and by kind of relation: 1-1, 1-N, N-1, N-N"""
     unknown: Literal["error", "skip"] = "error"
-    """edges of --triples or of another --graph whose nodes or relation the run does not have"""
+    """what to do with edges of --triples or of another --graph if the run does not have their nodes
+    or relation"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     """seed of --candidates and --sample"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
@@ -241,7 +242,7 @@ class EvaluateOptions(GraphOptions):
 
 
 def _as_text(given: Any) -> Any:
-    """Return an id that is a number, as answers have them, as text."""
+    """Return an id as text: answers may have it as a number."""
     whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
     return str(given) if whole else given
 
@@ -306,12 +307,12 @@ class AnswerOptions(GraphOptions):
     """
 
     queries: ClientPath | None = None
-    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: each row
-    leaves one of them empty and asks for it [default: ask for every node]"""
+    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: each row asks
+    for the one that is empty [default: ask for every node]"""
     side: Literal["tail", "head"] | None = None
-    """without --queries: which end of an edge is asked for [default: tail]"""
+    """without --queries: which end of an edge to ask for [default: tail]"""
     relation: str | None = None
-    """name of the relation, if the file does not say it"""
+    """name of the relation, if --queries has no column of relations"""
     top: Annotated[Count, Parameter(alias="-k")] = 10
     """how many answers to each question"""
     known: bool = False
@@ -319,11 +320,11 @@ class AnswerOptions(GraphOptions):
     candidates: Candidates | None = None
     """as for embed predict; relations are not limited"""
     new: ClientPath | None = None
-    """a table of edges (head, relation, tail) of nodes that the run does not have, so that
-    --queries may ask about them: a new node gets the mean of what its edges to known nodes say
-    (not with transe and rotate)"""
+    """a table of edges (head, relation, tail) between new nodes and nodes of the run, so that
+    --queries may ask about new nodes: a new node gets the mean vector that its edges predict (not
+    with transe and rotate)"""
     unknown: Literal["error", "skip"] = "error"
-    """questions whose node or relation the run does not have"""
+    """what to do with questions if the run does not have their node or relation"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_MANY)
@@ -349,5 +350,5 @@ class ExportOptions(VectorOptions):
     """
 
     relations: Annotated[bool, Parameter(negative="")] = False
-    """export the vectors of relations, not those of nodes; NAME_inverse is the inverse of NAME, by
+    """export the vectors of relations instead of nodes; NAME_inverse is the inverse of NAME, with
     which heads are scored"""

@@ -1,4 +1,4 @@
-"""Whether a graph has what a model needs, and what its training takes of memory and disk."""
+"""Whether a graph suits a model, and the memory and disk that training takes."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.train import node_layout
 
 _CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
-_RANKED = 32  # bytes of an edge that is ranked, and of its ranks
-_VALUE = 16  # of a value of a query: the query, its answer, and the nodes of both
+_RANKED = 32  # bytes of an edge to rank, and of its ranks
+_VALUE = 16  # bytes per value of a query: the query, its answer, and the nodes of both
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
-_PLACE = 16  # bytes of a node's place in the layout, and while it is made
-_GROUPED = 36  # of a row of gradients on CPUs, while those of the same row are found
+_PLACE = 16  # bytes of a node's position in the layout, and while the layout is made
+_GROUPED = 36  # bytes of a gradient's row number on CPUs, while equal rows are found
 _SORTED = 24  # the same on a GPU
-_THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes of a value of the queries of a piece, of a thread
-_TILE, _TILE_ROWS = 3 << 20, 64  # bytes of scores of a thread, of at least this many rows
+_THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes per value of the queries of a thread's piece
+_TILE, _TILE_ROWS = 3 << 20, 64  # bytes of a thread's scores, and their least number of rows
 _NEGATIVE = 16  # bytes of a negative in order
-_WIDEST_TILE = 512  # values of a row that is scored in tiles on any GPU
-_WIDE_SCORES = 1 << 26  # of rows wider than a GPU's tiles, at a time
-# Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
+_WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
+_WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
+# The most partitions of a rank, whose order is made within seconds; and of all ranks, as each pair
+# of partitions has a bucket.
 _MOST_OF_RANK, _MOST = 1024, 4096
-# Of a warm start, on CPUs: bytes of a node besides those of its id while ids are looked up and rows
-# are found, of a node of the other run in the table that they are looked up in, and of what is read
-# ahead of its vectors, in chunks.
+# A warm start on CPUs: bytes per node besides its id while ids are looked up and rows are found;
+# bytes per node of the other run in the hash table of ids; and chunks of vectors that are read
+# ahead.
 _BEGUN, _LOOKED_UP, _READ_AHEAD = 64, 128, 6
-_DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while it is counted
-_ALIAS, _ALIAS_MADE = 8, 40  # of a row in an alias table, and while one is made
+_DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
+_ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
-    """Raise where the graph cannot be trained on so, as far as its manifest says."""
+    """Raise if the graph's manifest shows that it cannot be trained on with these options."""
     about = graph.manifest
     if about.graphs is not None:
         raise UsageError(
@@ -89,7 +90,7 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
 
 
 def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
-    """Return how large the table of all vectors is."""
+    """Return the geometry of the table of all vectors."""
     count = partitions_of(training, graph.num_nodes, ranks)
     rows = -(-graph.num_nodes // count)
     states = training.rules(1).state_width(1)
@@ -105,10 +106,10 @@ def memory_to_train(
     *,
     begin: int = 0,
 ) -> int:
-    """Return the bytes that each worker needs at most, about.
+    """Return the approximate bytes that each worker needs at most.
 
-    on     what workers have [default: CPUs of unknown memory]
-    begin  bytes of the host's that a warm start takes: see ``memory_to_begin``
+    on     the capacity of workers [default: CPUs of unknown memory]
+    begin  host memory that a warm start takes: see ``memory_to_begin``
     """
     table = geometry(graph, training, ranks)
     held, slots = table.partitions // ranks, 1
@@ -116,7 +117,7 @@ def memory_to_train(
     if not in_memory:
         held = min(held, training.held)
     if ranks > 1 or not in_memory:
-        slots = held + 1  # one that is on its way, or of an evaluation
+        slots = held + 1  # a partition on its way, or of an evaluation
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
     negatives: int = (
         min(graph.num_nodes // ranks, slots * table.rows)
@@ -126,8 +127,8 @@ def memory_to_train(
     relations = len(graph.manifest.relations or ()) if training.has_relations else 0
     rules = training.rules(relations)
     on_gpu = on is not None and on.on_gpu
-    # Values and what the optimizer keeps, and those of a checkpoint; several ranks also have what
-    # they were before and what they exchange.
+    # Values and the optimizer's state, and the same for a checkpoint; several ranks also have their
+    # former values and the exchanged ones.
     kept = 1 + rules.state_width(1)
     copies = kept + 1 if on_gpu else 2 * kept
     if ranks > 1:
@@ -142,7 +143,7 @@ def memory_to_train(
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     if training.by_degree:
-        # Edges between two partitions have their own alias table, unless all are in memory.
+        # Each pair of partitions has its own alias table, unless all are in memory.
         tables = 1 if in_memory else held**2
         rows = min(graph.num_nodes, held * table.rows)
         work += _ALIAS * rows * tables
@@ -156,9 +157,9 @@ def memory_to_train(
 
 
 def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
-    """Return what each worker needs of its host to begin with the vectors of a run in ``folder``.
+    """Return the host memory that a warm start from the run in ``folder`` takes on each worker.
 
-    Ids of the graph are taken to be as long as those of that run.
+    It assumes that the graph's ids are as long as that run's.
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
@@ -170,10 +171,10 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
 
 
 def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
-    """Return what a batch takes on CPUs: gradients, and tiles of scores of each thread.
+    """Return the bytes of a batch on CPUs: gradients, and each thread's tiles of scores.
 
-    sides  that have negatives of their own
-    cores  0: not known
+    sides  number of sides with their own negatives
+    cores  0: unknown
     """
     pieces = pieces_of(batch, rules.chunk)
     threads = min(pieces, cores or pieces)
@@ -187,7 +188,7 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
 
 
 def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> int:
-    """Return what a batch takes on a GPU: gradients, queries, negatives and sums of them."""
+    """Return the bytes of a batch on a GPU: gradients, queries, negatives and their sums."""
     sides = len(rules.sides)
     drawn = sides * chunks * negatives
     relations = _relation_rows(rules, batch)
@@ -195,42 +196,42 @@ def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> 
     values += relations * rules.relation_width
     scores = 0
     if rules.dim > _WIDEST_TILE:
-        # Of as many rows of a chunk at a time as fit; of each such piece there are sums.
+        # As many rows of a chunk at a time as fit; each such piece has its sums.
         most = -(-batch // chunks)
         at_once = max(1, min(most, _WIDE_SCORES // max(negatives, 1)))
         pieces = -(-most // at_once)
         scores = 4 * at_once * negatives
         values += drawn * rules.dim * pieces if pieces > 1 else 0
-    # A step is launched once by itself, and has memory of its own once it is a CUDA graph.
+    # A step is launched once kernel by kernel; as a CUDA graph it then has its own memory.
     return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
 
 
 def _relation_rows(rules: EmbedRules, batch: int) -> int:
-    """Return how many rows of gradients of relations a batch has."""
+    """Return the number of rows of relations' gradients in a batch."""
     return (len(rules.sides) if rules.inverse else 1) * batch if rules.relation_width else 0
 
 
 def memory_there(capacity: Capacity) -> int:
-    """Return the bytes that training can have; of a host Python and libraries are taken off."""
+    """Return the bytes available to training: on a host, without Python and libraries."""
     return max(0, capacity.memory - _CONTEXT) if capacity.on_gpu else capacity.memory
 
 
 def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -> int:
-    """Return what ranking edges takes besides the vectors and all known answers."""
+    """Return the bytes for ranking edges, besides the vectors and all known answers."""
     block = min(edges, ranking.BLOCK, max(1, ranking.VALUES // dim))
     known = min(ranking.ANSWERS, block * nodes) if filtered else 0
     return edges * _RANKED + block * dim * _VALUE + known * 4
 
 
 def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return what a run takes of the disk: places of all partitions, buckets of edges, ids."""
+    """Return the disk space of a run: places of all partitions, buckets of edges, ids."""
     table = geometry(graph, training, ranks)
     made = table.files * table.file_bytes
     return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return what a warm start takes of the disk besides a run, until all nodes have begun."""
+    """Return the disk space of a warm start besides the run, until all nodes have begun."""
     table = geometry(graph, training, ranks)
     if table.partitions == 1:
         return 0
@@ -246,9 +247,9 @@ def fewest_partitions(
     *,
     begin: int = 0,
 ) -> int:
-    """Return one where everything fits in memory, or else as few partitions as fit."""
+    """Return 1 if everything fits in memory, or else the fewest partitions that fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
-    # Of one rank; two blocks of the same size, where there are several.
+    # On one rank; each of several ranks has two blocks of the same size.
     several = (
         [4**i for i in range(1, 6)]
         if training.order == "cover"
@@ -270,18 +271,18 @@ def fewest_partitions(
 def batch_problem(
     graph: Graph, training: Training, ranks: int = 1, *, partitions_given: bool = True
 ) -> UsageError | None:
-    """Return the error of a batch that no bucket or round has as many edges as, None if one has.
+    """Return the error of a batch larger than any bucket or round; None if it is not.
 
-    training  with as many partitions as there will be
+    training  with the final number of partitions
     """
     count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
     if batch is None:
         return None
     if ranks > 1 and count > 1 and len(training.in_order(count // ranks).states) == 1:
-        count = 1  # memory holds what a rank has of them
+        count = 1  # memory holds all of a rank's partitions
     if count == 1:
         most = edges if ranks == 1 else edges_of_round(edges, ranks)
-    elif batch <= -(-edges // count**2):  # a mean bucket has as many, and so has the largest
+    elif batch <= -(-edges // count**2):  # the mean bucket is large enough, so the largest is too
         return None
     else:
         most = largest_bucket(graph, node_layout(graph.num_nodes, count, training.seed))
@@ -291,9 +292,9 @@ def batch_problem(
 
 
 def too_wide(training: Training, widest: int) -> UsageError | None:
-    """Return the error of vectors too wide for the GPUs that train, None where they are not.
+    """Return the error of vectors too wide for the GPUs that train; None if they are not.
 
-    widest  values of a vector, of a model whose score is a distance
+    widest  the most values of a vector if the model's score is a distance
     """
     if training.dim <= widest:
         return None
@@ -309,7 +310,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 def too_large(
     graph: Graph, training: Training, capacity: Capacity, ranks: int = 1, *, begin: int = 0
 ) -> CapacityError | None:
-    """Return the error of training that needs more memory than there is, None where it fits."""
+    """Return the error of training that does not fit in memory; None if it fits."""
     needed = memory_to_train(graph, training, ranks, capacity, begin=begin)
     there = memory_there(capacity)
     if needed <= there:

@@ -36,7 +36,7 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
     """Rank all nodes as answers to one question, on one rank."""
     if (options.head is None) == (options.tail is None):
         raise UsageError(
-            "a prediction is of tails or of heads",
+            "predict either tails or heads",
             expected="--head or --tail, one of them",
             got="both" if options.head is not None else "neither",
         )
@@ -49,7 +49,7 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
     question = task, _node(asked, at, ids), relation_number(options.relation, at, run), side
     found: Predicted = workers.ranks(predict, question, title="predict")[0]
     if found.unseen:
-        warn(f"{asked!r} is in no edge that {at} was trained on: its answers mean nothing")
+        warn(f"{asked!r} is not in any edge that {at} was trained on: its answers are meaningless")
     names = ids.take(np.array([node for node, _ in found.best], np.int64)).to_pylist()
     return PredictReport(
         run=str(at),
@@ -66,7 +66,7 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
 def prediction_task(
     folder: RunFolder, run: Run, options: PredictOptions | AnswerOptions
 ) -> PredictTask:
-    """Return what a run is asked by these options."""
+    """Return the task of these options."""
     at = folder.path
     checkpoint = checkpoint_name(at, options.checkpoint, run)
     # Edges of the graph are not answers.
@@ -84,7 +84,7 @@ def prediction_task(
 
 
 def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
-    """Return the scores of triples, which are a table or a list."""
+    """Return the scores of triples in a table or a list."""
     import pyarrow as pa
 
     run = Run.load(at)
@@ -119,7 +119,7 @@ def _node(name: str, at: Path, ids: pa.Array) -> int:
 
 
 def relation_number(name: str | None, at: Path, run: Run) -> int:
-    """Return the number of a relation, which need not be named if there is one or none."""
+    """Return the number of a relation; without a name, of the only one or of none."""
     names = run.relations
     if names is None:
         if name is not None:

@@ -27,7 +27,7 @@ class TrainReport(JobReport):
     run, graph
         The folders of the run and of the graph.
     training
-        The options, as they were decided for the graph and the machine.
+        The options, completed for the graph and the machine.
     trained
         Epochs, loss, validation scores, times.
     tested
@@ -56,17 +56,17 @@ class TrainReport(JobReport):
 
     @property
     def device(self) -> str:
-        """What trained: cpu or gpu."""
+        """The device: cpu or gpu."""
         return self.trained.device
 
     @property
     def speed(self) -> float | None:
-        """Edges that are trained a second; None where no epoch was run."""
+        """Edges trained per second; None if no epoch was run."""
         done = self.trained
         return done.edges / done.epoch_seconds if done.epoch_seconds else None
 
     def following(self) -> list[Command]:
-        """Return what ranks held-out edges, and what writes the vectors."""
+        """Return the commands that rank held-out edges and export the vectors."""
         run = Path(self.run)
         export: Command = ("embed", "export", run, sibling(run, "vectors"))
         return [("embed", "evaluate", run, "--filtered"), export] if self.tested else [export]
@@ -100,7 +100,7 @@ class TrainReport(JobReport):
             yield f"began with the vectors of --init: {initialised}"
         if (speed := self.speed) is not None:
             yield (
-                f"{format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, of which "
+                f"{format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, in which "
                 f"kernels trained {100 * done.utilization:.1f} %; {self.seconds:.1f} s in total"
             )
         if done.bytes_exchanged:
@@ -133,9 +133,9 @@ class EvaluateReport(JobReport):
     filtered
         Whether other true answers were left out of the candidates.
     checkpoint
-        Whose vectors: best or last.
+        best or last.
     edges, skipped
-        How many were ranked, and how many have unknown nodes or relations.
+        How many edges were ranked, and how many have unknown nodes or relations.
     candidates
         Nodes that each answer was ranked among; by relation, the mean.
     seconds
@@ -143,16 +143,16 @@ class EvaluateReport(JobReport):
     scores, tail, head
         mr, mrr, hits1, hits3 and hits10, of both sides and of one each.
     at, lists
-        recall, precision and ndcg of the best ``at`` answers, means of all ``queries``, by what is
-        asked for: tail and head, or neighbour in an undirected graph. Empty with ``sample``.
+        recall, precision and ndcg of the best ``at`` answers, means over all ``queries``, by side:
+        tail and head, or neighbour in an undirected graph. Empty with ``sample``.
     kinds, relations
         Scores by kind of relation (1-1, 1-N, N-1, N-N) and by relation, with ``by_relation``.
     filters
-        The graphs whose edges were no candidates; None: all were.
+        The graphs whose edges were left out of the candidates; None: none were.
     unfiltered
-        The graph that was trained on, which is not there any more to filter by.
+        The graph that the run was trained on, if it no longer exists to filter by.
     unseen
-        Edges with a node that no training edge has; None: they were not counted.
+        Edges with a node that no training edge has; None: not counted.
 
     Examples
     --------
@@ -218,7 +218,7 @@ class EvaluateReport(JobReport):
                 yield f"and {len(names) - len(shown_ones):,} more, which --json has"
         if self.unfiltered is not None:
             yield (
-                f"{self.unfiltered} is not there any more as it was trained on: its edges were "
+                f"{self.unfiltered} was removed or changed after the training: its edges were "
                 "candidates"
             )
         elif self.filters is not None and len(self.filters) > 1:
@@ -229,8 +229,8 @@ class EvaluateReport(JobReport):
         if self.unseen:
             edges = "edge has" if self.unseen == 1 else "edges have"
             yield (
-                f"{self.unseen:,} {edges} a node that is in no training edge, whose vector says "
-                "nothing"
+                f"{self.unseen:,} {edges} a node that no training edge has: "
+                "its vector is not trained"
             )
 
 
@@ -245,7 +245,7 @@ class PredictReport(JobReport):
     head, relation, tail
         The question: one of head and tail is None.
     checkpoint
-        Whose vectors: best or last.
+        best or last.
     seconds
         Of the whole command.
     answers
@@ -272,7 +272,7 @@ class PredictReport(JobReport):
         for one in self.answers:
             yield f"{one['id']!s:<{wide}}  {one['score']:>10.4f}"
         if not self.answers:
-            yield "no answers but those that the graph has as edges: --known lists them"
+            yield "all answers are edges of the graph: --known lists them"
 
 
 @dataclass
@@ -284,9 +284,10 @@ class AnswerReport(JobReport):
     answers, run
         The folders that were written and read.
     checkpoint
-        Whose vectors: best or last.
+        best or last.
     questions, skipped
-        How many were answered, and how many were not, as the run does not know what they ask for.
+        How many were answered, and how many were not, as the run does not have their node or
+        relation.
     count, bytes
         How many answers there are, and the size of the files.
     seconds
@@ -325,9 +326,9 @@ class ExportReport(JobReport):
     vectors, run
         The folders that were written and read.
     checkpoint
-        Whose vectors: best or last.
+        best or last.
     what
-        What has a vector each: nodes, relations, or relations and inverses.
+        nodes, relations, or relations and inverses.
     count, dimension, bytes
         How many there are, their values, and the size of the files.
     seconds

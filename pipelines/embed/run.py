@@ -1,11 +1,11 @@
-"""The files of a training run's folder, and what run.json holds.
+"""The files of a training run's folder, and the content of run.json.
 
 run.json        model, training, graph, state, identity and report
-ids.parquet     the user's id of every node, in the order of their numbers
-metrics.jsonl   a line per epoch
+ids.parquet     the user's id of every node, by number
+metrics.jsonl   one line per epoch
 checkpoints/    last.safetensors and best.safetensors have relations and name versions of partitions
-                in nodes.table, or of several ranks in nodes-000.table and so on; starts.npy and
-                places.npy say where each node is
+                in nodes.table, or with several ranks in nodes-000.table and so on; starts.npy and
+                places.npy have the location of each node
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _VECTORS = "{} nodes of {} values, the optimizer's state {} times, {} relations 
 class Run(TrainingRun):
     """The content of run.json.
 
-    training   with ``model`` and ``partitions`` as they were for this graph and machine
+    training   with ``model`` and ``partitions`` set for this graph and machine
     relations  their names; None: the graph has none
     init       the run whose vectors it began with
-    ranks      that train together
-    init_sha256  of the checkpoint that it began with: the other run may be trained further
+    ranks      how many train together
+    init_sha256  of the checkpoint that it began with: the other run may train further
     """
 
     format = FORMAT
@@ -50,7 +50,7 @@ class Run(TrainingRun):
 
     @property
     def inverse_suffix(self) -> str | None:
-        """What follows a relation's name in that of its inverse; None: relations have none."""
+        """Return the suffix of an inverse relation's name; None: relations have no inverse."""
         if not self.training.is_reciprocal:
             return None
         names, suffix = set(self.relations or ()), "_inverse"
@@ -59,7 +59,7 @@ class Run(TrainingRun):
         return suffix
 
     def relation_vectors(self, found: Checkpoint, at: Path) -> tuple[list[str], Array]:
-        """Return names and vectors of relations, their inverses behind them."""
+        """Return names and vectors of relations, followed by their inverses."""
         if self.relations is None:
             raise UsageError(f"{at} has no vectors of relations")
         names, suffix = list(self.relations), self.inverse_suffix
@@ -68,9 +68,9 @@ class Run(TrainingRun):
 
 
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
-    """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated.
+    """Return the checkpoint to read of a run: ``best`` is the last if nothing was validated.
 
-    It has the vectors that run.json describes, or CorruptFile says what it has.
+    CorruptFile if it does not have the vectors that run.json describes.
     """
     checkpoints, asked = Checkpoints(folder / "checkpoints"), wanted
     if wanted not in (BEST, LAST):
@@ -109,7 +109,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             got=_VECTORS.format(*held),
             remedy=FORMAT.restore,
         )
-    # Rows are found by these: with too few or too many a vector would be given another's id.
+    # The row of a vector is that of its id: with too few or too many ids, vectors get wrong ones.
     if (ids := _count_of_ids(folder)) != run.nodes:
         raise CorruptFile(
             f"{folder / IDS} is damaged",
@@ -121,7 +121,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
 
 
 def _count_of_ids(folder: Path) -> int | None:
-    """Return how many ids a run has, None if it has no table of them."""
+    """Return the number of ids of a run; None if it has no table of ids."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,7 +132,7 @@ def _count_of_ids(folder: Path) -> int | None:
 
 
 def bytes_of_ids(folder: Path) -> int:
-    """Return how many bytes the ids of a run take in memory."""
+    """Return the bytes of a run's ids in memory."""
     import pyarrow.parquet as pq
 
     found = pq.read_metadata(folder / IDS)
@@ -141,7 +141,7 @@ def bytes_of_ids(folder: Path) -> int:
 
 
 def keep_ids(folder: Path, graph: Graph) -> None:
-    """Keep the ids of a graph's nodes in a run, which outlives the graph."""
+    """Copy the ids of a graph's nodes to a run, which may outlive the graph."""
     if _count_of_ids(folder) != graph.num_nodes:
         _write_ids(folder, graph)
 
@@ -153,7 +153,7 @@ def _write_ids(folder: Path, graph: Graph) -> None:
         field = file.schema_arrow.field("id")
         import pyarrow as pa
 
-        # Ids are all different: a dictionary would be built of each row group, and given up.
+        # Ids are distinct: pyarrow would build a dictionary per row group, and discard it.
         with pq.ParquetWriter(temporary, pa.schema([field]), use_dictionary=False) as writer:
             for batch in file.iter_batches(columns=["id"]):
                 writer.write_batch(batch)

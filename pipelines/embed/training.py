@@ -44,7 +44,7 @@ from penstock.workers.training.stopped import Stopped
 if TYPE_CHECKING:
     from distributed import Worker
 
-_HARDLY = 0.01  # of the loss of vectors of zeros: a loss within this share is not better
+_HARDLY = 0.01  # share of the loss of zero vectors within which a loss is not better
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -61,7 +61,7 @@ def train_vectors(
     ranks, training, seen = options.ranks, options.training, 0
     checkpoints = Checkpoints(out.result / "checkpoints")
     before = None if out.before is None else Run.of(out.before, out.result)
-    if before is not None:  # in as many partitions as it was begun
+    if before is not None:  # with the same number of partitions
         training = replace(training, partitions=before.training.partitions)
         seen = _epochs_seen(checkpoints)
         refuse_fewer(out.named, seen, training.epochs)
@@ -78,15 +78,15 @@ def train_vectors(
     given = options.partitions is not None
 
     def with_tables(training: Training) -> Training:
-        """Return a training that takes as much memory: candidates are drawn as by degree."""
+        """Return options of the same memory: candidates need tables, like drawing by degree."""
         if mask is None or training.negatives == "all":
             return training
         return replace(training, by_degree=training.by_degree or 1.0)
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
-        """Return the error if the training does not fit these workers or its buckets, or None."""
+        """Return the error if the training does not fit these workers or buckets, else None."""
         if workers.capacity.on_gpu and training.model in DISTANCES:
-            # Only workers that have a GPU know how wide its kernels are.
+            # Only a worker with a GPU knows the width of its kernels.
             widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
@@ -100,7 +100,7 @@ def train_vectors(
     if before is None:
         _warn_ignored(graph, training)
     _warn_patience(training)
-    # No parts of the graph: ranks distribute its nodes, and read what edges they train.
+    # The graph need not be partitioned: ranks distribute its nodes, and read the edges they train.
     workers = context.ranks(None, ranks)
     has = workers.capacity
     count = training.partitions or fewest_partitions(
@@ -185,9 +185,9 @@ def _init(
     before: Run | None,
     out: Path,
 ) -> Run | None:
-    """Return the run to begin with, which has vectors of the same kind.
+    """Return the run to begin with, whose vectors are of the same kind.
 
-    None: there is none, or the checkpoint that the training resumes from has its vectors already.
+    None: there is none, or the training resumes from a checkpoint.
     """
     folder = options.init
     if folder is None or (before is not None and checkpoints.has_all()):
@@ -214,7 +214,7 @@ def _init(
 
 
 def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) -> str | None:
-    """Return what identifies the vectors of a warm start, which are the same if it is resumed."""
+    """Return the SHA-256 of the warm start's vectors, which must be the same on resume."""
     known = None if before is None else before.init_sha256
     if init is None or options.init is None:
         return known
@@ -229,25 +229,26 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
 
 
 def _epochs_seen(checkpoints: Checkpoints) -> int:
-    """Return how many epochs a run that is resumed has."""
+    """Return the number of finished epochs of a run to resume."""
     epochs = checkpoints.load(LAST).about.get("epoch", 0) if checkpoints.has(LAST) else 0
-    return epochs if isinstance(epochs, int) else 0  # it is found where it is gone on from
+    # the training itself reports a damaged checkpoint
+    return epochs if isinstance(epochs, int) else 0
 
 
 def _widest(dask_worker: Worker) -> int:
-    """Return how many values a vector may have whose distances a GPU's kernels train."""
+    """Return the most values of a vector for which a GPU's kernels train distances."""
     from penstock.kernels.cuda.embed.tiles import widest_distance
 
     return widest_distance()
 
 
 def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
-    """Say so where vectors of zeros would have been as good as what was trained.
+    """Warn if the trained vectors are not better than zeros.
 
     Losses are compared without penalties, which zeros do not have.
     """
     zeros, loss = trained.loss_of_zeros, trained.loss
-    # Without zeros nothing is compared: what loss there is is the penalty's.
+    # Without the loss of zeros nothing is compared: all loss is penalty.
     if not zeros or loss is None or not trained.edges or trained.penalty is None:
         return
     if (ours := loss - trained.penalty) >= (1 - _HARDLY) * zeros:
@@ -259,7 +260,7 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
-    """Say so where options of partitions on the disk were given, and all of them are in memory."""
+    """Warn if options of partitions on disk were given, but all partitions are in memory."""
     names = "prefetch", "order", "buffer"
     given = [name for name in names if getattr(options, name) != getattr(Training, name)]
     count = max(1, (partitions or 1) // options.ranks)
@@ -269,7 +270,8 @@ def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
 
 
 def _warn_patience(training: Training) -> None:
-    """Say so where training cannot stop early: a first evaluation is always the best so far."""
+    """Warn if training cannot stop early: the first evaluation is always the best so far."""
+
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
         warn(

@@ -140,7 +140,7 @@ class Context:
         steps    name and description of each step, in order
         memory   of the fullest worker
         disk     bytes of the output, None if unknown; scratch: of intermediate files
-        folder   where a job without an output writes ``disk`` temporary bytes
+        folder   in which a job without an output writes ``disk`` temporary bytes
         problem  why the run would fail
         detail   further details, such as the operations of a model
         """

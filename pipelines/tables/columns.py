@@ -193,9 +193,11 @@ def is_text(kind: pa.DataType) -> bool:
 
     types = pa.types
     return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
         or types.is_null(kind)
-    )  # fmt: skip
+    )
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

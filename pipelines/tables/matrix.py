@@ -15,8 +15,11 @@ from penstock.pipelines.tables.sources import open_file
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-_PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indptr"),
-          "coo": ("data", "row", "col")}  # fmt: skip
+_PARTS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+}
 _CHUNK = BATCH_ROWS // 4
 
 
@@ -91,9 +94,10 @@ def _load_parts(path: str, prefix: str) -> dict[str, Any]:
                 return {part: archive[name] for part, name in chosen.items() if part in names}
         except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
             raise InputError(
-                f"{path} cannot be read as .npz", got=str(error),
+                f"{path} cannot be read as .npz",
+                got=str(error),
                 remedy="Write it with scipy.sparse.save_npz",
-            ) from error  # fmt: skip
+            ) from error
 
 
 def _assemble(path: str, kind: str, parts: dict[str, Any]) -> sp.csr_matrix:

@@ -108,7 +108,7 @@ def check_names(names: Sequence[str], path: str) -> None:
         raise InputError(
             f"{path} has {names.count(twice)} columns named {twice!r}",
             expected="columns with different names",
-            remedy="Rename them where the file is written",
+            remedy="Rename them when the file is written",
         )
 
 

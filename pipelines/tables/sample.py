@@ -155,9 +155,10 @@ def _delimiter(head: bytes, path: str, kind: str, asked: str | None) -> str:
         delimiter = _NAMED.get(asked.lower(), asked)
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
             raise UsageError(
-                "--delimiter is one character", expected="such as ',' or tab",
+                "--delimiter is one character",
+                expected="such as ',' or tab",
                 got=repr(asked),
-            )  # fmt: skip
+            )
         return delimiter
     if kind in ("csv", "tsv"):
         return "," if kind == "csv" else "\t"

@@ -14,14 +14,23 @@ from penstock.errors import InputError, MissingExtra, UsageError
 from penstock.output import file_stamp
 
 _SUFFIXES = {
-    ".parquet": "parquet", ".pq": "parquet",
+    ".parquet": "parquet",
+    ".pq": "parquet",
     ".csv": "csv",
-    ".tsv": "tsv", ".tab": "tsv",
-    ".txt": "edgelist", ".edgelist": "edgelist", ".el": "edgelist", ".edges": "edgelist",
-    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": "edgelist",
+    ".edgelist": "edgelist",
+    ".el": "edgelist",
+    ".edges": "edgelist",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
     ".npz": "npz",
-    ".jsonl": "json", ".ndjson": "json", ".json": "json",
-}  # fmt: skip
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 # A folder of these formats may hold any of several kinds of tables.
 _TABLES = {
@@ -35,9 +44,22 @@ _TABLES = {
 _LOOK = 1 << 20
 # Names under which file systems report the version of a file; fsspec does not unify them.
 _STAMPED = (
-    "size", "mtime", "created", "updated", "LastModified", "last_modified", "modified",
-    "Last-Modified", "ETag", "etag", "Content-MD5", "Digest", "md5Hash", "generation", "VersionId",
-)  # fmt: skip
+    "size",
+    "mtime",
+    "created",
+    "updated",
+    "LastModified",
+    "last_modified",
+    "modified",
+    "Last-Modified",
+    "ETag",
+    "etag",
+    "Content-MD5",
+    "Digest",
+    "md5Hash",
+    "generation",
+    "VersionId",
+)
 
 
 def format_of(path: str) -> str | None:
@@ -231,9 +253,10 @@ def _fitting(folder: str, names: dict[str, str], kind: str | None) -> list[str]:
     names  maps a file's name inside the folder to its path
     """
     visible = [
-        path for name, path in names.items()
+        path
+        for name, path in names.items()
         if not any(part.startswith((".", "_")) for part in name.split("/"))
-    ]  # fmt: skip
+    ]
     if kind is None and visible:
         return visible
     wanted = _TABLES.get(str(kind), (kind,))

@@ -234,10 +234,11 @@ def _of_split_rows(
     mask[list(widths)] = True
     _fail_widths(checks, mask, widths, width)
     arrays = {
-        at: pa.array([row.fields[at] if len(row.fields) == width else None for row in rows],
-                     pa.binary())
+        at: pa.array(
+            [row.fields[at] if len(row.fields) == width else None for row in rows], pa.binary()
+        )
         for at in kinds
-    }  # fmt: skip
+    }
     return _as_strings(arrays, checks), checks
 
 

@@ -15,7 +15,7 @@ from penstock.pipelines.tables.columns import (
     is_text,
     nulls_of,
     strings,
-)  # fmt: skip
+)
 from penstock.pipelines.tables.rows import RowChecks, shorten
 
 if TYPE_CHECKING:

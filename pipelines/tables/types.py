@@ -81,8 +81,12 @@ def need_number(kind: pa.DataType, what: str, path: str) -> None:
     import pyarrow as pa
 
     kind = bare_type(kind)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            or is_text(kind)):  # fmt: skip
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or is_text(kind)
+    ):
         raise _wrong_type(what, "numbers", kind, path)
 
 

@@ -150,8 +150,8 @@ class WalkOptions(WalkingOptions):
     """Options of ``penstock walk``."""
 
     placement: Literal["auto", "replicated", "partitioned"] = "auto"
-    """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
-    partitioned with --parts]"""
+    """a copy of the graph on every worker, or a part of it on every rank [auto: the whole
+    graph if it fits, but a part of it with --parts]"""
     parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
     """place the graph partitioned, into this many parts [default: the ranks of the cluster]"""
 

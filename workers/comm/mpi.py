@@ -8,7 +8,7 @@ from penstock.errors import ClusterError, MissingExtra, pip_install
 
 
 def load_mpi() -> Any:
-    """Return ``mpi4py.MPI``, or raise an error that says how to get it."""
+    """Return ``mpi4py.MPI``, or raise an error with the command to install it."""
     # Importing mpi4py initialises MPI; mpiexec starts ranks, and tasks run in their threads.
     import mpi4py
 

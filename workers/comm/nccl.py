@@ -125,7 +125,7 @@ def connect(comm: Comm, waiter: Waiter, timeout: float) -> Link:
             "NCCL cannot connect the GPUs of this gang",
             got=str(made[0]),
             remedy="Run it again with NCCL_DEBUG=WARN in the environment of the workers, which "
-            "says why in their logs",
+            "writes the reason to their logs",
         ) from made[0]
     return Link(made[0], hashlib.blake2b(name.tobytes(), digest_size=8).hexdigest())
 

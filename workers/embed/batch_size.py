@@ -1,4 +1,4 @@
-"""How large a batch may be: as the edges of a bucket, or as those that a rank trains in a round."""
+"""The largest batch: all edges of a bucket, or all that a rank trains in a round."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from penstock.partition.tournament import tournament
 
 
 def edges_of_round(edges: int, ranks: int) -> int:
-    """Return how many edges each of several ranks trains in a round of its memory, about.
+    """Return about how many edges each of several ranks trains in a round.
 
-    Where that many are not more than a batch, all blocks meet once an epoch: see laps_in_memory.
+    If they fit in one batch, all blocks meet once per epoch: see laps_in_memory.
     """
     return max(1, edges // (ranks * len(tournament(ranks))))
 
@@ -24,8 +24,8 @@ def too_large_batch(
 ) -> UsageError | None:
     """Return the error of a batch of more than ``most`` edges, or None.
 
-    partitions        on the disk; 1: all is in memory
-    partitions_given  whether their number was given, rather than as few taken as fit in memory
+    partitions        on the disk; 1: everything is in memory
+    partitions_given  whether the user chose their number
     """
     if batch is None or batch <= most:
         return None

@@ -2,7 +2,7 @@
 
     with PartitionBuffer(table, versions, schedule, sizes=layout.sizes, initial=draw) as buffer:
         for visit in buffer.visits(epoch, start=position):
-            for phase in visit:          # what needs the evicted ones; the swap; what does not
+            for phase in visit:          # edges of evicted partitions; the swap; all other edges
                 edges = buckets.phase(
                     phase.shares, buffer.first_rows,
                     rows=len(buffer.values), seed=seed, which=phase.which,
@@ -14,8 +14,8 @@
                 position = {"epoch": epoch, "start": visit.number + 1}
                 checkpoints.save(table, versions, relation_arrays, position)
 
-All slots are one array, so that a batch names rows of any partition in the buffer: the row of a
-node is ``first_rows[partition] + its row in the partition``.
+All slots are one array, so a batch can use rows of any partition in the buffer: the row of a node
+is ``first_rows[partition] + its row in the partition``.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Initial = Callable[[int, Slot], None]
 
 @dataclass(frozen=True)
 class Phase:
-    """What can be trained at once: mix the edges of all ``shares``.
+    """Edges that can be trained together, in mixed order: those of all ``shares``.
 
     ranges      (first row, rows) of every partition that may be read and written now; negatives
                 are drawn from these rows. While a swap runs, they leave its slot out.
     partitions  those partitions
-    which       a number that no other phase of the training run has
+    which       a number unique to this phase in the training run
     """
 
     which: int
@@ -58,7 +58,7 @@ class Phase:
 
 @dataclass
 class Traffic:
-    """What swaps and fillings cost since this was made, or what flushes did.
+    """The cost of swaps and fills, or of flushes, since this object was made.
 
     io_seconds       in which at least one request was in flight
     exposed_seconds  in which training waited for one
@@ -85,34 +85,34 @@ class Traffic:
 
 
 class PartitionBuffer:
-    """Slots in host memory or in a GPU's, filled and swapped as a schedule says.
+    """Slots in host or GPU memory, filled and swapped by a schedule.
 
     Parameters
     ----------
     table, versions
-        Where partitions are on disk, and which version of each is the newest.
+        The partitions on disk, and the newest version of each.
     schedule
-        Which partitions meet when.
+        Which partitions are in memory together, and when.
     sizes
         Nodes of each partition.
     initial
         Fills the slot of a partition that was never written.
     prefetch
-        Whether swaps run while ``during`` is trained; otherwise training waits. What is
-        trained, and in which order, is the same.
+        Whether swaps run while ``during`` is trained; otherwise training waits. Both train the
+        same edges in the same order.
     xp
         NumPy, or CuPy for slots on the current GPU.
     before_visit
-        Called with the epoch and the number of each state, before its partitions are taken:
-        they may come from another rank.
+        Called with the epoch and the number of each state before its partitions are used: it may
+        fetch them from another rank.
 
     Attributes
     ----------
     values : (slots * rows, width) float32
     state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
     first_rows : dict of the first row of each partition that is in the buffer
-    traffic : what was moved, and what it cost; may be replaced by a new one, an epoch each
-    flushed : the same of flushes, before checkpoints and evaluations
+    traffic : bytes moved by swaps, and their time; replace it to count each epoch by itself
+    flushed : the same for flushes before checkpoints and evaluations
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class PartitionBuffer:
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
-        self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
+        self._found: list[Any] = []  # of evicted partitions; see ``finite``
 
     # -- what is in memory -----------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class PartitionBuffer:
     def slot(self, partition: int) -> Slot:
         """Return the arrays of a partition that is in the buffer, its spare rows included.
 
-        Its state is cut into as many arrays, whatever rows of it they hold: see ``state_rows``.
+        Its state is only cut into arrays of the table's shape: ``state_rows`` puts it together.
         """
         geometry = self.table.geometry
         first = self._slot_of[partition] * geometry.rows
@@ -167,14 +167,14 @@ class PartitionBuffer:
     def visits(self, epoch: int, *, start: int = 0) -> Iterator[BufferVisit]:
         """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
 
-        The next state is given when the swap of the one before is done.
+        A state is yielded when the swap before it is done.
 
         Parameters
         ----------
         epoch
-            Which labels stand for which partitions, and which share of a bucket is trained when.
+            Determines the partition of each label, and when each share of a bucket is trained.
         start
-            The first state, where an epoch is resumed.
+            The first state; not 0 if an epoch is resumed.
         """
         for step in self.schedule.scheduled(epoch):
             if step.number < start:
@@ -211,9 +211,9 @@ class PartitionBuffer:
             self.versions.wrote(version)
 
     def finite(self) -> bool:
-        """Return whether all vectors and states that were trained since the last call are numbers.
+        """Return whether all vectors and states trained since the last call are finite.
 
-        Those of partitions in the buffer, and of those that left it.
+        Partitions that left the buffer since then are included.
         """
         for partition in self._slot_of:
             self._look_at(partition)
@@ -221,17 +221,17 @@ class PartitionBuffer:
         return all(bool(one) for one in found)
 
     def _look_at(self, partition: int) -> None:
-        """Check whether a partition is finite; a GPU's answer is read in ``finite``."""
+        """Check whether a partition is finite; ``finite`` reads a GPU's answer later."""
         are_finite = kernel("finite", self.values).are_finite
         self._found += [are_finite(array) for array in self.arrays(partition)]
 
     def wait(self) -> None:
-        """Wait for swaps that are under way."""
+        """Wait for running swaps."""
         pending, self._pending = self._pending, []
         self._wait_for(pending, self.traffic)
 
     def close(self) -> None:
-        """Wait for what is in flight, whatever comes of it, and release the memory.
+        """Wait for requests in flight, ignore their errors, and release the memory.
 
         The table stays open.
         """
@@ -274,7 +274,7 @@ class PartitionBuffer:
             self.wait()
 
     def hold(self, partitions: State) -> None:
-        """Have exactly these in the buffer: at the start, and between epochs and rounds."""
+        """Make the buffer hold exactly these: at the start, and between epochs and rounds."""
         self.wait()
         absent = [p for p in partitions if p not in self._slot_of]
         leaving = [p for p in self._slot_of if p not in partitions]
@@ -286,14 +286,14 @@ class PartitionBuffer:
         self.wait()
 
     def take(self, partition: int) -> Slot:
-        """Return a slot of the buffer, which holds nothing yet, with a partition in it."""
+        """Load a partition into a free slot, and return the slot."""
         self._slot_of[partition] = self._free()
         self._pending.append(self._load(partition))
         self.wait()
         return self.slot(partition)
 
     def receive(self, partition: int) -> None:
-        """Give a partition a slot, which is filled by who calls."""
+        """Give a partition a slot, which the caller fills."""
         self._slot_of[partition] = self._free()
 
     def arrays(self, partition: int) -> list[AnyArray]:
@@ -307,14 +307,14 @@ class PartitionBuffer:
         self._slot_of[coming] = self._slot_of.pop(leaving)
 
     def empty(self) -> None:
-        """Write every partition in the buffer, and forget them."""
+        """Write every partition in the buffer, and drop them all."""
         for partition in self._slot_of:
             self._look_at(partition)
         self._write(self.traffic)
         self._slot_of.clear()
 
     def forget(self, partition: int) -> None:
-        """Forget a partition in the buffer, as it is."""
+        """Drop a partition from the buffer without writing it."""
         del self._slot_of[partition]
 
     def _free(self) -> int:
@@ -338,7 +338,7 @@ class PartitionBuffer:
             self._xp.cuda.get_current_stream().synchronize()
 
     def _filled_after(self, writing: Future[Moved], partition: int) -> Future[Moved]:
-        """Return the future of filling a slot with an initial version once it is written away."""
+        """Return the future of filling a slot with an initial version, after ``writing``."""
         done: Future[Moved] = Future()
 
         def fill(written: Future[Moved]) -> None:
@@ -370,11 +370,11 @@ class PartitionBuffer:
 
 
 class BufferVisit:
-    """One state of the buffer; iterating gives its phases, and swaps between the two.
+    """One state of the buffer; iterating yields its two phases, with the swap between them.
 
     number          counts the states of the epoch
     last            whether it is the last of the epoch
-    before, during  its phases: shares that need what is evicted, and those that do not
+    before, during  its phases: shares that need evicted partitions, and the other shares
     swaps           (evicted, loaded) partitions
     """
 
@@ -393,7 +393,7 @@ class BufferVisit:
         self._buffer, self._swapped = buffer, False
 
     def __iter__(self) -> Iterator[Phase]:
-        """Yield what needs the evicted partitions, swap, and yield what does not need them."""
+        """Yield the phase that needs evicted partitions, start the swap, yield the other phase."""
         if self.before.shares:
             yield self.before
         self.swap()
@@ -401,14 +401,14 @@ class BufferVisit:
             yield self.during
 
     def swap(self) -> None:
-        """Begin the swap, once: ``during`` may be trained from now on, ``before`` may not."""
+        """Begin the swap, once: from now on only ``during`` may be trained."""
         if not self._swapped:
             self._swapped = True
             self._buffer.swap(self.swaps)
 
 
 def state_rows(slot: Slot) -> AnyArray:
-    """Return the optimizer's state of a slot, whose arrays lie together, one row per node."""
+    """Return the optimizer's state of a slot as one array, one row per node."""
     if len(slot) == 1:
         return slot[0][:, :0]
     first, states = slot[1], len(slot) - 1

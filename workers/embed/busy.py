@@ -1,4 +1,4 @@
-"""For how long kernels train."""
+"""Time in which kernels train."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class BusyTime:
             loss = kernels.step(...)
         busy.settle()
 
-    On a host they are those of its clock. A GPU still computes when the host has launched, so
-    that the host's clock cannot time them: events on the stream do. The time between two kernels of
-    a batch counts, that between two batches does not.
+    On a host, its clock measures them. A GPU still computes after the host has launched kernels, so
+    events on the stream measure them. Time between two kernels of a batch counts, time between two
+    batches does not.
 
     device   whether kernels are launched on the current GPU
-    seconds  of all batches that are settled
-    exposed  from the end of a batch to the begin of the next where ``swap`` was called between
-             them, in which a GPU waited for it
+    seconds  of all settled batches
+    exposed  from the end of a batch to the beginning of the next if ``swap`` was called between
+             them: the GPU waited for the swap
     """
 
     def __init__(self, *, device: bool = False) -> None:
@@ -30,12 +30,12 @@ class BusyTime:
         self._device = device
         self._launched: list[tuple[Any, Any, bool]] = []
         self._free: list[Any] = []
-        self._last: Any = None  # where the last batch that is settled ended
+        self._last: Any = None  # the end of the last settled batch
         self._after_swap = False
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Count what is done in this block."""
+        """Count the time of this block."""
         if not self._device:
             begun = time.perf_counter()
             yield
@@ -49,15 +49,15 @@ class BusyTime:
         self._launched.append((begun, ended, after_swap))
 
     def swap(self) -> None:
-        """Say that the next batch may have to wait for a swap."""
+        """Record that the next batch may wait for a swap."""
         self._after_swap = True
 
     def pause(self) -> None:
-        """Note that all is settled: time before the next batch is not waiting."""
+        """Record that all is settled: time before the next batch does not count as waiting."""
         self._last = None
 
     def settle(self, keep: int = 0) -> None:
-        """Wait for the batches that were launched, but for the last few, and count them."""
+        """Wait for all launched batches except the last ``keep``, and count them."""
         done = len(self._launched) - keep
         if done <= 0:
             return

@@ -15,18 +15,18 @@ from penstock.workers.embed.layout.buckets import row_pieces, rows_of
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges as columns: node, relation (0 where a graph has none), node."""
+    """Edges as columns: node, relation (0 if the graph has none), node."""
 
     heads: Array
     relations: Array
     tails: Array
 
     def take(self, at: Array | slice) -> Edges:
-        """Return some of them."""
+        """Return the edges at ``which``."""
         return Edges(self.heads[at], self.relations[at], self.tails[at])
 
     def without_relations(self) -> Edges:
-        """Return them as of one relation."""
+        """Return the same edges, all of relation 0."""
         return Edges(self.heads, np.zeros_like(self.relations), self.tails)
 
     @property
@@ -50,7 +50,7 @@ def train_pieces(graph: Graph) -> Iterator[Edges]:
 
 
 def train_edges(graph: Graph) -> Edges:
-    """Return the edges of a graph's shards, as they are stored: undirected ones in both ways."""
+    """Return the edges of a graph's shards as stored: undirected edges in both directions."""
     found = list(train_pieces(graph))
     if len(found) == 1:
         return found[0]
@@ -72,7 +72,7 @@ def split_edges(graph: Graph, split: str) -> Edges:
 
 
 def in_no_edge(graph: Graph) -> Array:
-    """Return of every node whether no training edge has it: only negatives move its vector."""
+    """Return for each node whether no training edge has it: only negatives move its vector."""
     alone = np.ones(graph.num_nodes, bool)
     for edges in train_pieces(graph):
         alone[edges.heads] = False
@@ -81,9 +81,9 @@ def in_no_edge(graph: Graph) -> Array:
 
 
 def all_edges(graph: Graph) -> Iterator[Edges]:
-    """Yield the edges of every split that the graph has, some at a time; undirected ones both ways.
+    """Yield the edges of every split, some at a time; undirected edges in both directions.
 
-    Shards have both directions of an undirected edge, held-out edges have one.
+    Shards store both directions of an undirected edge, held-out splits store one.
     """
     yield from train_pieces(graph)
     for name in graph.manifest.heldout:

@@ -1,4 +1,4 @@
-"""Initial vectors: each a function of the seed and the node, whatever the partitions."""
+"""Initial vectors: each depends on the seed and the node, not on partitions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.kernels.streams import Stream
 from penstock.threads import spread
 
-_ROWS = 1 << 14  # that a thread draws at a time
-_DEVICE_BYTES = 64 << 20  # of vectors that a GPU draws at a time
+_ROWS = 1 << 14  # nodes that a thread draws at a time
+_DEVICE_BYTES = 64 << 20  # bytes of vectors that a GPU draws at a time
 _NODES, _RELATIONS = 0, 1  # the ``step`` of draws
 
 
 def fill_nodes(seed: int, nodes: Array, out: AnyArray, scale: float) -> None:
-    """Fill ``out[: len(nodes)]`` with the initial vectors of nodes, and what is behind with 0.
+    """Fill ``out[: len(nodes)]`` with the initial vectors of nodes, and the rest with 0.
 
-    They are uniform, of standard deviation ``scale``.
+    Values are uniform with standard deviation ``scale``.
     """
     factor = np.float32(scale * math.sqrt(3))
     if not isinstance(out, np.ndarray):
@@ -50,8 +50,9 @@ def _fill_on_device(seed: int, nodes: Array, out: DeviceArray, factor: np.float3
 
 
 def relation_rows(seed: int, rules: EmbedRules, relations: int, scale: float) -> Array:
-    """Return initial vectors of relations, their inverses behind them: phases between -pi and pi,
-    or as for nodes."""
+    """Return initial vectors of relations, followed by those of their inverses: phases between -pi
+    and pi, or values as for nodes."""
+
     count = 2 * relations if rules.inverse else relations
     which = np.arange(count, dtype=np.int64)
     rows = uniform_rows(seed, Stream.EMBED_INIT, which, rules.relation_width, _RELATIONS)

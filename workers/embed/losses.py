@@ -1,4 +1,4 @@
-"""The losses of batches that a GPU may still train."""
+"""The losses of batches, some of which a GPU still trains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class BatchLosses:
-    """The loss of every batch, read in their order, some time after it was launched.
+    """The loss of every batch, read in order, some time after the batch was launched.
 
         losses.append(kernels.step(...))
         busy.settle(keep)
@@ -25,10 +25,10 @@ class BatchLosses:
         self._waiting.append(loss)
 
     def take(self, keep: int = 0) -> list[float]:
-        """Return all that were not returned yet, but for the last ``keep``.
+        """Return the losses that were not returned yet, except the last ``keep``.
 
-        A GPU has trained their batches: who calls has waited for that. They are copied on a stream
-        of their own, as a copy on the one that trains would wait for the batches after them, too.
+        The caller has waited until a GPU has trained their batches. A separate stream copies them:
+        a copy on the training stream would also wait for the batches after them.
         """
         done = max(0, len(self._waiting) - keep)
         taken = self._waiting[:done]

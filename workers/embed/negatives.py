@@ -1,10 +1,10 @@
-"""Which nodes an edge is compared with: a sample of all, as far as partitions in memory allow.
+"""The negatives of an edge: a sample of all nodes, as far as partitions in memory allow.
 
-Over the epochs the negatives of an edge should be a sample of the whole graph. Those of the edge's
-own partitions could be drawn every time, those of others only while they happen to be in memory.
-So each own partition gets its share of the whole graph, and the others in memory stand for
-all that are not. Where nothing but an edge's own partitions is there, as for some edges while a
-swap runs, they are all there is to draw from.
+Over the epochs, the negatives of an edge should be a sample of the whole graph. Nodes of the edge's
+own partitions can always be drawn, other nodes only while their partition is in memory. So each own
+partition is drawn from as often as its share of the graph, and other partitions in memory also
+stand for all that are not. If only an edge's own partitions are in memory, as for some edges during
+a swap, all negatives come from them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.resources.device import to_device
 
 Draw = Callable[[int, int], AnyArray]
-"""Return the negatives of chunks of a batch, given how many and its number: (sides, chunks, N)."""
+"""From the number of chunks of a batch, and the batch's number, to negatives (sides, chunks, N)."""
 
 
 class Negatives:
     """The negatives of a training run.
 
-    kernels     those of the device that trains
+    kernels     the kernels of the device that trains
     candidates  whether each node may be a negative; None: all may
     """
 
@@ -48,10 +48,10 @@ class Negatives:
         self.sides = len(training.rules(1).sides)
 
     def of(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> Draw:
-        """Return what draws the negatives of edges between two partitions, in a phase."""
+        """Return the function that draws negatives of edges between two partitions in a phase."""
         count, seed = self.training.negatives, self.training.seed
         if count == "all":
-            # In the order of the phase, whatever slots its partitions have: sums stay the same.
+            # In the order of the phase, not of slots, so that sums do not depend on the slots.
             every = np.concatenate([first_rows[p] + self._rows(p) for p in phase.partitions])
             if not len(every):  # no candidate is in memory
                 sizes = ((first_rows[p], self.layout.sizes[p]) for p in phase.partitions)
@@ -82,9 +82,9 @@ class Negatives:
         if self.training.by_degree or self.candidates is not None:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
             chance, other = self._alias(own, others)
-            alias = 2**32, to_device(chance), to_device(other)  # the table decides all
+            alias = 2**32, to_device(chance), to_device(other)  # the alias table decides everything
             return NegativePool(to_device(first), to_device(start), *alias)
-        # A range that is listed several times is drawn from as often.
+        # A range that is listed n times is drawn from n times as often.
         times = dict.fromkeys(own, max(len(others), 1))
         times |= dict.fromkeys(others, self.layout.partitions - len(own))
         first, start = _ranges(
@@ -95,8 +95,8 @@ class Negatives:
     def _alias(self, own: list[int], others: list[int]) -> tuple[Array, Array]:
         """Return the alias table of the nodes of partitions, one after another.
 
-        Nodes of own partitions are as likely as if the whole graph were there, those of the others
-        as likely as all that are left together. If none of them is a candidate, all are.
+        Nodes of own partitions have the probability that they have in the whole graph; nodes of
+        other partitions share the remaining probability. If none of them is a candidate, all are.
         """
         from penstock.kernels.cpu.walk.tables import alias_table
 
@@ -116,9 +116,9 @@ class Negatives:
 
     @cached_property
     def _chances(self) -> Array:
-        """How likely each node is, by degree and uniformly, times the number of nodes.
+        """Return the probability of each node times the number of nodes, by degree and uniform.
 
-        Its degree is the number of edges that it is in; without any it counts as with one.
+        The degree is the number of the node's edges, at least 1.
         """
         graph, share = self.graph, self.training.by_degree
         if not share:

@@ -1,4 +1,4 @@
-"""How much of a loss is its penalty: see the penalties of ``penstock.kernels.embed_rules``."""
+"""The penalty in a loss: see the penalties of ``penstock.kernels.embed_rules``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Side, Table
 
 
 def mean_penalty(nodes: Table, relations: Table | None, batch: Batch, rules: EmbedRules) -> float:
-    """Return the penalty in the loss of an edge, in the mean of a batch as the vectors are now."""
+    """Return the mean penalty in the loss of a batch's edges, with the current vectors."""
     total = 0.0
     for side in rules.sides:
         for ends in (batch.heads, batch.tails):

@@ -21,15 +21,16 @@ from penstock.workers.embed.storage.place import read_page
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
-BLOCK_BYTES = 1 << 28  # of the vectors that are read at once of a partition too large for memory
-_MEMORY = 0.5  # of free memory, which a partition may take with the optimizer's state
+# bytes of vectors that are read at once from a partition too large for memory
+BLOCK_BYTES = 1 << 28
+_MEMORY = 0.5  # share of free memory that a partition and its optimizer state may take
 
 
 class VectorSource(ABC):
-    """Vectors of nodes, whose rows stand in the order of a layout.
+    """Vectors of nodes, one row per node in the order of a layout.
 
-    layout     where in the order each node is
-    relations  (relations, width), inverses behind them; None: the model has none
+    layout     the position of each node in the order
+    relations  (relations, width), followed by inverses; None: the model has none
     """
 
     layout: NodeLayout
@@ -37,10 +38,10 @@ class VectorSource(ABC):
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[int, AnyArray]]:
-        """Yield where a partition begins in the order, and its vectors, valid until the next."""
+        """Yield the first position of each partition, and its vectors, valid until the next."""
 
     def total(self, sums: AnyArray) -> AnyArray:
-        """Return sums over ``parts`` as sums over all nodes: parts of other ranks are added."""
+        """Return sums over all nodes, given sums over ``parts``: those of other ranks are added."""
         return sums
 
     def gather(self, positions: Array) -> AnyArray:
@@ -49,7 +50,7 @@ class VectorSource(ABC):
         for first, values in self.parts():
             here = np.flatnonzero((positions >= first) & (positions < first + len(values)))
             if found is None:
-                # Like the source's, on a GPU or not.
+                # On the device of the source's vectors.
                 found = np.zeros_like(values, shape=(len(positions), values.shape[1]))
             found[here] = values[positions[here] - first]
         assert found is not None
@@ -57,7 +58,7 @@ class VectorSource(ABC):
 
 
 class BufferSource(VectorSource):
-    """Those that a training run holds in memory: one partition."""
+    """The vectors of a training run that holds all of them in memory, as one partition."""
 
     def __init__(
         self, buffer: PartitionBuffer, layout: NodeLayout, relations: AnyArray | None
@@ -71,10 +72,10 @@ class BufferSource(VectorSource):
 
 
 class TableSource(VectorSource):
-    """Those of a table on disk, in the versions that are given: one partition in memory.
+    """The given versions of a table on disk, one partition at a time in memory.
 
-    slot       where that is [default: in memory of its own]
-    in_blocks  whether partitions do not fit there, and a block of rows is in memory instead
+    slot       memory for the partition [default: newly allocated]
+    in_blocks  whether partitions do not fit, so that a block of rows is in memory at a time
     """
 
     def __init__(
@@ -105,13 +106,13 @@ class TableSource(VectorSource):
     def blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
         """Read some rows of a partition at a time, in host memory until the next are yielded.
 
-        Yields the first of these rows, the rows, and whether they are of states, which come last.
-        Rows after the partition's last node belong to no node.
+        Yields the first of these rows, the rows, and whether they are optimizer state, which comes
+        last. Rows after the partition's last node are padding.
         """
         geometry, row, was_state = self.table.geometry, 0, False
-        rest = np.empty(0, np.uint8)  # of a row that continues in the next chunk
+        rest = np.empty(0, np.uint8)  # the beginning of a row that continues in the next chunk
         for array, data in self.table.stream(self.versions[partition]):
-            is_state = array > 0  # the arrays of states are one, of as many values a row
+            is_state = array > 0  # the arrays of states form one array with more values per row
             if is_state != was_state:
                 row, was_state = 0, is_state
             width = geometry.width * (geometry.states if is_state else 1)
@@ -123,7 +124,7 @@ class TableSource(VectorSource):
             row += count
 
     def vectors(self, partition: int) -> Iterator[tuple[int, Array]]:
-        """Read the vectors of a partition's nodes: the first row of some at a time, and these."""
+        """Read the vectors of a partition's nodes: yield the first row of a block, and it."""
         size = self.layout.sizes[partition]
         for row, rows, is_state in self.blocks(partition):
             if is_state or row >= size:
@@ -164,7 +165,7 @@ class TableSource(VectorSource):
         return there
 
     def optimizer_states(self, partition: int) -> list[AnyArray]:
-        """Return a partition with the optimizer's arrays, whole."""
+        """Return a whole partition with the optimizer's arrays."""
         return self._read(partition)
 
     def close(self) -> None:
@@ -192,7 +193,7 @@ class TableSource(VectorSource):
 
 
 def check_trained(folder: Path, found: Checkpoint) -> None:
-    """Raise where not all partitions were written by a checkpoint."""
+    """Raise unless the checkpoint has all partitions."""
     path = Checkpoints(folder).path(found.name)
     if any(version.number == 0 for version in found.versions):
         raise UsageError(
@@ -207,7 +208,7 @@ def open_checkpoint(
     """Return the vectors of checkpoint ``name`` in the folder of a run's checkpoints.
 
     device  whether they are read into this worker's GPU
-    slot    where a partition is read to [default: memory of its own, in blocks where it is short]
+    slot    memory for a partition [default: newly allocated, in blocks if memory is short]
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
@@ -222,7 +223,7 @@ def open_checkpoint(
 
 
 def free_memory(*, device: bool) -> int:
-    """Return how many bytes this process may still take, of its GPU or of the host."""
+    """Return the bytes that this process may still allocate on its GPU, or on the host."""
     if not device:
         return available_memory()
     import cupy
@@ -233,10 +234,10 @@ def free_memory(*, device: bool) -> int:
 def read_checkpoint(
     folder: Path, name: str, read: Callable[[TableSource, Checkpoint], R], *, device: bool = False
 ) -> R:
-    """Return what ``read`` makes of the vectors of a checkpoint, all of them of the same one.
+    """Return the result of ``read`` for the vectors of a checkpoint, all of the same checkpoint.
 
-    Training may write the next checkpoint meanwhile, and then over the partitions of this one:
-    ``read`` is called again then, with the newer one.
+    Meanwhile, training may write the next checkpoint, and then overwrite partitions of this one: if
+    so, ``read`` is called again with the newer checkpoint.
     """
 
     def attempt() -> R:
@@ -250,7 +251,7 @@ def read_checkpoint(
 
 
 def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> PartitionFile:
-    """Open the table of a folder to be read, whether it is one file or one of each rank."""
+    """Open the table of a folder for reading: one file, or one file per rank."""
     tables: list[PartitionFile] = []
     try:
         for file in range(geometry.files):

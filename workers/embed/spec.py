@@ -1,4 +1,4 @@
-"""How embeddings are to be trained: independent of any graph, disk or backend."""
+"""The options of training, independent of graph, disk and backend."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
 NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
 
-# Options of training that may differ when a run is resumed: the vectors at an epoch do not depend
-# on them, or (epochs) only with a learning rate that does.
+# Options that may change when a run is resumed: the vectors at an epoch do not depend on them
+# (on epochs only if the learning rate does).
 RESUMABLE = (
-    "epochs", "validate_every", "validate_sample", "patience", "checkpoint_epochs",
-    "checkpoint_minutes", "prefetch",
-)  # fmt: skip
+    "epochs",
+    "validate_every",
+    "validate_sample",
+    "patience",
+    "checkpoint_epochs",
+    "checkpoint_minutes",
+    "prefetch",
+)
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
-PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
-# Options that would be ignored; which model it is that was not given, the graph decides.
+PAIRED = ("complex", "rotate")  # models with complex numbers: a vector has two halves
+# Options that would be ignored; if no model is given, the graph decides.
 _IGNORED: Rules = (
     (("buffer",), "with --order cover, which has four in memory", lambda o: o.order == "cover"),
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
@@ -36,7 +41,7 @@ _IGNORED: Rules = (
         "without --model complex or distmult",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
-    (("n3",), "with --l2: one of the two penalties is taken", lambda o: bool(o.n3 and o.l2)),
+    (("n3",), "with --l2: give one of the two penalties", lambda o: bool(o.n3 and o.l2)),
     (("reciprocal",), "with --model dot", lambda o: o.reciprocal and not o.has_relations),
     (
         ("reciprocal",),
@@ -62,14 +67,14 @@ _IGNORED: Rules = (
     ),
 )
 BATCH = 1000
-MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch, whose negatives have numbers of their own
+MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch: each draws its own negatives
 SOFT = ("softmax", "contrastive")
 _N3 = 0.03
 _MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
 
 
 def _number(value: Any) -> Any:
-    """Return a number of a command line as such: choices are compared, and not converted."""
+    """Convert a number of the command line, since choices are compared without conversion."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -106,11 +111,11 @@ class Training:
     negatives: Count | Literal["all"] = 256
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
     by_degree: Annotated[float, Field(ge=0, le=1), IN_FLOAT32] = 0.0
-    """share of the negatives that is drawn by degree, the others uniformly"""
+    """share of the negatives that are drawn by degree; the others are uniform"""
     corrupt: Literal["tail", "head", "both"] = "both"
     """what negatives replace"""
     batch: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
-    """edges in a batch [default: 1000, or all where there are fewer]"""
+    """edges in a batch [default: 1000, or all if there are fewer]"""
     chunk: Count | None = None
     """edges that share negatives [default: a batch]"""
 
@@ -119,8 +124,8 @@ class Training:
     lr: Positive = 0.3
     """learning rate"""
     schedule: Literal["linear", "constant"] = "linear"
-    """learning rate over the epochs: falling linearly to 0, or constant, so that the run can be
-    resumed with more --epochs"""
+    """learning rate over the epochs: linear falls to 0; a run with a constant rate can be resumed
+    with more --epochs"""
     beta1: Decay = 0.9
     """adam: decay of the first moment"""
     beta2: Decay = 0.999
@@ -133,22 +138,22 @@ class Training:
     """seed of initial vectors, negatives and the order of edges"""
 
     validate_every: Count = 5
-    """epochs between two evaluations on held-out edges, where the graph has some"""
+    """epochs between two evaluations on held-out edges, if the graph has some"""
     validate_sample: Count = 2000
-    """edges of the validation split that are evaluated then; all, if there are fewer"""
+    """number of validation edges to evaluate; all if there are fewer"""
     patience: Count | None = None
     """stop after this many evaluations without a better MRR [default: train all epochs]"""
     checkpoint_epochs: Annotated[int, Field(ge=0)] = 0
-    """epochs between checkpoints; 0: only by the minutes, and at the end"""
+    """epochs between checkpoints; 0: only by minutes, and at the end"""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
-    """minutes between checkpoints, which are saved once the epoch or, out of core, the state of the
-    buffer that is under way is trained; 0: only by the epochs"""
+    """minutes between checkpoints, saved at the end of the epoch or, out of core, of the current
+    state of the buffer; 0: only by epochs"""
 
     partitions: Count | None = None
-    """partitions of the nodes, --buffer of which are in memory [default: one if it fits, else as
-    few as fit]"""
+    """partitions of the nodes; --buffer is the number in memory [default: one if it fits, else the
+    fewest that fit]"""
     buffer: Annotated[int, Field(ge=3)] = 3
-    """partitions in memory: with more, fewer are swapped"""
+    """partitions in memory; a larger number means fewer swaps"""
     order: Literal["prefetch", "beta", "cover"] = "prefetch"
     """order in which partitions meet in the buffer"""
     prefetch: bool = True
@@ -182,15 +187,15 @@ class Training:
 
     @property
     def held(self) -> int:
-        """How many partitions the buffer holds."""
+        """The number of partitions in the buffer."""
         return 4 if self.order == "cover" else self.buffer
 
     def in_order(self, partitions: int) -> PartitionOrder:
-        """Return the order in which this many partitions meet in the buffer of a rank."""
+        """Return the order of ``partitions`` partitions in the buffer of a rank."""
         return order(self.order, partitions, self.held)
 
     def for_graph(self, *, has_relations: bool) -> Training:
-        """Return it with a model, which the graph decides where none was given."""
+        """Return these options with a model: if none is given, the graph decides."""
         return self if self.model else replace(self, model="complex" if has_relations else "dot")
 
     @property
@@ -223,11 +228,12 @@ class Training:
         return 3, self.n3 or 0.0
 
     def loss_of_zeros(self, nodes: int) -> float:
-        """Return the loss of an edge if all vectors were zeros, which score all edges alike."""
+        """Return the loss of an edge if all vectors were zeros: all scores are then equal."""
         number, mean = self.negatives, 1.0
         if number == "all":
-            number, mean = nodes - 1, (nodes - 1) / nodes  # the answer is not one, but is counted
-        if nodes == 1:  # all negatives are the answer, and left out
+            # the answer is not a negative, but counts in the loss
+            number, mean = nodes - 1, (nodes - 1) / nodes
+        if nodes == 1:  # all negatives equal the answer, and are left out
             number, mean = 0, 0.0
         margin = self.margin or _MARGINS.get(self.loss, 0.0)
         of_side = {
@@ -242,9 +248,9 @@ class Training:
         return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 
     def rules(self, relations: int) -> EmbedRules:
-        """Return what kernels are given.
+        """Return the parameters of kernels.
 
-        relations  how many the graph has
+        relations  the number of relations of the graph
         """
         sides = {"tail": (Side.TAIL,), "head": (Side.HEAD,), "both": (Side.TAIL, Side.HEAD)}
         assert self.model is not None  # for_graph

@@ -15,11 +15,11 @@ from penstock.workers.training.stopped import Stopped
 class TrainTask:
     """A training run.
 
-    run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
-    training    with ``model`` and ``partitions`` as they are for this graph and machine
-    init        another run, with whose vectors those of the same ids begin; its relations
-    init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
-    candidates  nodes that are negatives, and that answers are ranked among; None: all
+    run         an existing folder: metrics.jsonl (one line per epoch) and checkpoints/ are in it
+    training    with ``model`` and ``partitions`` set for this graph and machine
+    init        another run: nodes of the same ids begin with its vectors; and its relations
+    init_sha256  of the checkpoint of that run that all ranks must read; None: any
+    candidates  nodes that are drawn as negatives and ranked as answers; None: all
     """
 
     graph: Path
@@ -32,7 +32,7 @@ class TrainTask:
 
     @property
     def partitions(self) -> int:
-        """Into how many partitions the nodes are divided; 1: they are in memory."""
+        """The number of partitions of the nodes; 1: all nodes are in memory."""
         return self.training.partitions or 1
 
     @property
@@ -45,23 +45,23 @@ class TrainTask:
 class Trained:
     """The result of a training run.
 
-    best_epoch      with the best validation MRR; the last one where nothing was validated
-    loss            mean of an edge in the last epoch; None: there is none, or it is not a number
-    loss_before     that of the epoch before
-    penalty         how much of a loss of the last vectors is penalties; None: it is not a number
-    loss_of_zeros   mean of an edge, if all vectors were zeros; None: nothing was trained
-    validation      of the best epoch: see ``Scores``; None: the graph holds out no edges for it
-    epoch_seconds   the median epoch, evaluation and checkpoints not counted
-    utilization     share of the seconds of epochs in which kernels trained; where there are
-                    several epochs the first, which may compile them, does not count
-    exposed_seconds in which training waited for the disk, bytes moved by swaps, and their
-                    bytes a second: of all epochs of this process
+    best_epoch      epoch with the best validation MRR; the last if nothing was validated
+    loss            mean over edges in the last epoch; None: no epoch, or it is not finite
+    loss_before     the same in the epoch before
+    penalty         the part of the loss that is penalties, with the last vectors; None: not finite
+    loss_of_zeros   mean over edges if all vectors were zeros; None: nothing was trained
+    validation      ``Scores`` of the best epoch; None: the graph has no validation edges
+    epoch_seconds   the median epoch, without evaluation and checkpoints
+    utilization     share of epoch time in which kernels trained; if there are several epochs, the
+                    first, which may compile kernels, does not count
+    exposed_seconds in which training waited for the disk; also bytes moved by swaps, and their
+                    bytes per second: over all epochs of this process
     stopped         why it ended
     theorem         whether swaps hide behind training, in words; None: nothing is swapped
-    known           how many nodes and relations began with vectors of --init
-    ranks           that trained together; of several, bytes and seconds in which partitions
-                    changed hands; figures of disks are of all ranks
-    device          what trained: cpu or gpu
+    known           number of nodes and relations that began with vectors of --init
+    ranks           that trained together; with several, also bytes and seconds of partitions moved
+                    between ranks; figures of disks are of all ranks
+    device          cpu or gpu
     """
 
     epochs: int

@@ -1,8 +1,8 @@
-"""What one rank trains; ranks/run.py has what differs on several. training/loop.py drives both.
+"""Training on one rank; ranks/run.py has the differences on several. training/loop.py drives both.
 
-Nodes lie in partitions; the buffer holds as many as train together. If there is one
-partition the buffer holds all of it, and the disk is touched at checkpoints only. All edges of a
-phase, which is what can be trained before a swap or while it runs, are mixed.
+Nodes are in partitions, and the buffer holds those that are trained together. A single partition
+stays in the buffer, and only checkpoints use the disk. A phase has the edges that are trained
+before a swap, or while it runs; they are all mixed.
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
     from penstock.workers.embed.layout.gpu_edges import DeviceColumns
 
-BUCKETS = "buckets"  # the folder of edges in a run's, while it trains
+BUCKETS = "buckets"  # folder of the edge buckets in a run's folder while it trains
 VALIDATION = "valid"  # the split that a training run is validated on
-# What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers: which partition a node
-# lies in, in which order the batches of a phase are trained.
+# Upper bits of the numbers of EMBED_SHUFFLE's draws, one value per purpose: the partition of a
+# node, the order of a phase's batches.
 _ASSIGN, _BATCH_ORDER = 3, 4
-_MOST_PAIRS = 16  # of partitions, more than a buffer of four has
-_LAUNCHED = 16  # batches that a GPU still has to train when the host waits for those before
-_LOOK = 0.2  # seconds between two checks whether anybody waits for the result
+_MOST_PAIRS = 16  # of partitions; more than a buffer of four has
+_LAUNCHED = 16  # batches that a GPU still has to train while the host waits for earlier ones
+_LOOK = 0.2  # seconds between two checks whether the run was cancelled
 
 
 @dataclass(frozen=True)
 class EpochTime:
-    """How long an epoch took in this process.
+    """The time of an epoch in this process.
 
-    seconds  evaluation and checkpoints not counted
-    busy     in which kernels trained
-    share    of the epoch's edges: less than 1, where it was begun before
-    edges    that were trained here; others are those of other ranks
-    exposed  in which it waited for the disk
+    seconds  without evaluation and checkpoints
+    busy     seconds in which kernels trained
+    share    of the epoch's edges: less than 1 if the epoch was resumed
+    edges    that this rank trained
+    exposed  seconds of waiting for the disk
     """
 
     seconds: float
@@ -95,7 +95,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     try:
         return _train(comm, task)
     finally:
-        if gpu():  # to others on it, and to what ranks these vectors next
+        if gpu():  # return memory to its other users, and to the next evaluation
             import cupy
 
             cupy.get_default_memory_pool().free_all_blocks()
@@ -103,7 +103,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 
 def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
-    # The loss shows what is infinite.
+    # Infinite values show in the loss.
     with np.errstate(over="ignore", invalid="ignore"), ExitStack() as opened:
         trainer: type[EmbedTrainer] = EmbedTrainer
         if comm.size > 1:
@@ -114,10 +114,10 @@ def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 
 
 def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
-    """Return which partition each node lies in: equal ones, drawn at random.
+    """Return the layout of nodes in random partitions of equal size.
 
-    Nodes of one community or one time often have numbers in a row: partitions of such would be no
-    samples of the graph.
+    Nodes of one community or one time often have consecutive numbers: ranges of numbers would not
+    be samples of the graph.
     """
     if partitions == 1:
         return NodeLayout.ranges(nodes, 1)
@@ -128,9 +128,9 @@ def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
 
 
 class EmbedTrainer(Trainer):
-    """What trains on one rank: a step is a state of the buffer.
+    """The trainer on one rank; a step is a state of the buffer.
 
-    opened  closes what is opened here, also where not all of it can be
+    opened  closes everything that is opened here, also if opening fails halfway
     """
 
     def __init__(self, comm: AnyCommunicator, task: TrainTask, opened: ExitStack) -> None:
@@ -150,7 +150,7 @@ class EmbedTrainer(Trainer):
         geometry = Geometry.of(count, rows, training.dim, states, places, comm.size)
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
-        if self.checkpoints.has(LAST):  # or one of zeros would be made
+        if self.checkpoints.has(LAST):  # otherwise a table of zeros would be made
             check_file(path, geometry)
         self.table = open_table(path, geometry, device=gpu())
         opened.callback(self.table.close)
@@ -161,7 +161,7 @@ class EmbedTrainer(Trainer):
                 task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
             )
         self.initialised = {} if self.warm is None else self.warm.initialised
-        # The optimizer's steps before this run.
+        # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
@@ -187,36 +187,36 @@ class EmbedTrainer(Trainer):
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
         self._losses = BatchLosses(device=gpu())
-        self._last: Batch | None = None  # that was trained, whose rows are in the buffer
+        self._last: Batch | None = None  # the last trained state, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
-        # Whether the buffer was written, and all in it found numbers, since the last state.
+        # Whether the buffer was written, and was checked to be finite, since the last state.
         self._flushed = self._checked = False
         self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
         self.done = 0  # edges, in this process
-        self.zeros = 0.0  # their loss, if all vectors were zeros
+        self.zeros = 0.0  # their loss if all vectors were zeros
         self._done_before = 0  # edges of all ranks, before this process
 
     # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
-        """Do nothing: no other rank may see another checkpoint."""
+        """Do nothing: a single rank sees one checkpoint."""
 
     def _versions(self, geometry: Geometry) -> Versions:
         return self.checkpoints.versions(geometry)
 
     def _bucket_schedule(self) -> BucketSchedule:
         training, count = self.training, self.task.partitions
-        # Of one partition there is one order, whichever is given.
+        # One partition has one order, whatever --order is.
         chosen = order_in_memory(1) if count == 1 else training.in_order(count)
         return BucketSchedule(chosen, seed=training.seed, spread=True)
 
     def _unwritten(self) -> list[int]:
-        """Return the partitions that this rank will fill, as they were never written."""
+        """Return the partitions that were never written, which this rank fills."""
         return [version.partition for version in self.versions.newest if version.number == 0]
 
     def _before_visit(self, epoch: int, number: int) -> None:
-        """Do nothing: the partitions of every state are here."""
+        """Do nothing: this rank has all partitions."""
 
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
@@ -230,7 +230,7 @@ class EmbedTrainer(Trainer):
                     got=f"{partitions:,}",
                     remedy=RESTORE,
                 )
-            if found.nodes != self.graph.num_nodes:  # rows of others would be written
+            if found.nodes != self.graph.num_nodes:  # otherwise other rows would be written
                 raise CorruptFile(
                     f"{folder / 'starts.npy'} is of another graph",
                     expected=f"{self.graph.num_nodes:,} nodes",
@@ -244,7 +244,7 @@ class EmbedTrainer(Trainer):
         return layout
 
     def _validation(self) -> Any:
-        """Return the sample of edges that is ranked now and then, and their known answers."""
+        """Return the sample of validation edges, and their known answers."""
         if not self.graph.manifest.heldout.get(VALIDATION):
             return None
         edges = split_edges(self.graph, VALIDATION)
@@ -273,7 +273,7 @@ class EmbedTrainer(Trainer):
         return Table(to_device(values), to_device(state))
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds, and sort the edges, which takes longer."""
+        """Load the last checkpoint, and sort the edges into buckets."""
         position, training = self._loaded(), self.training
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
@@ -307,7 +307,7 @@ class EmbedTrainer(Trainer):
         return position
 
     def _compare_alike(self, position: Position) -> None:
-        """Rank the best vectors again, if they were ranked by another sample of edges."""
+        """Rank the best vectors again if they were ranked with another sample of edges."""
         if self.validation is None or position.scores is None:
             return
         if not self.checkpoints.has(BEST):
@@ -316,7 +316,7 @@ class EmbedTrainer(Trainer):
         edges, _ = self.validation
         if position.scores.get("ranks") == edges.count * len(self.rules.sides):
             return
-        self.buffer.receive(0)  # nothing else is in the buffer yet
+        self.buffer.receive(0)  # the buffer is still empty
         folder, slot = self.task.checkpoints, self.buffer.slot(0)
         source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
         try:
@@ -328,13 +328,13 @@ class EmbedTrainer(Trainer):
         position.best = position.scores["mrr"]
 
     def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
-        """Return what all ranks take for the scores that each has found."""
+        """Return the scores that all ranks use."""
         return scores
 
     # -- epochs ----------------------------------------------------------------------------------
 
     def run(self, started: float) -> Trained:
-        """Run the epochs that are left."""
+        """Run the remaining epochs."""
         training = self.training
         rules = Rules(
             training.epochs,
@@ -345,7 +345,7 @@ class EmbedTrainer(Trainer):
         )
         ended = Loop(self.comm, self, rules, self.task.run / "metrics.jsonl").run()
         position, epochs = self.position, self._epoch_times
-        # The first one may have compiled kernels; one that was begun before is a part of one.
+        # The first epoch may have compiled kernels; a resumed epoch is not a whole one.
         timed = epochs[1:] or epochs
         seconds = sum(epoch.seconds for epoch in timed)
         penalty = 0.0
@@ -388,24 +388,24 @@ class EmbedTrainer(Trainer):
         return build_buckets(self.graph, self.layout, folder, seed=seed, sync=ranks > 1)
 
     def _batch_limit(self) -> tuple[int, int]:
-        """Return how large a batch may be, and of how many partitions the bucket is that it is."""
+        """Return the largest batch, and the number of partitions whose largest bucket it equals."""
         return self.buckets.largest, self.layout.partitions
 
     def _drop_buckets(self) -> None:
         shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
 
     def _log(self, **metrics: Any) -> None:
-        """Send figures of the whole training run to the client."""
+        """Send the figures of the training run to the client."""
         if self.comm.rank == 0:
             self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Say whether theorem 3 holds for this graph, by the rates of this run."""
+        """Return whether theorem 3 holds for this graph with the rates of this run, in words."""
         condition = self._condition(epochs)
         return None if condition is None else condition.describe()
 
     def _condition(self, epochs: list[EpochTime]) -> Condition | None:
-        """Return theorem 3 for what was measured here; None: nothing was swapped."""
+        """Return the condition of theorem 3 with the measured rates; None: nothing was swapped."""
         traffic, busy = self.buffer.traffic, sum(epoch.busy for epoch in epochs)
         if self.layout.partitions == 1 or not busy or not traffic.bandwidth:
             return None
@@ -423,7 +423,7 @@ class EmbedTrainer(Trainer):
         )
 
     def steps(self) -> Generator[Step, bool, None]:
-        """Train a state of the buffer a step: its edges, and then partitions are swapped."""
+        """Train one state of the buffer per step, with its swap."""
         position, edges = self.position, self.graph.num_edges
         self._done_before = position.epoch * edges + self.epoch_edges
         if self.warm is not None:
@@ -447,12 +447,12 @@ class EmbedTrainer(Trainer):
             yield Step(self.epoch_loss, 0, whole=True)
 
     def _visit(self, visit: BufferVisit) -> bool:
-        """Train what a state of the buffer can train, while the loss is a number; return that.
+        """Train a state of the buffer; return False, and stop early, if the loss is not finite.
 
-        As far as seen: a GPU may still train when this returns, so that it never waits for the
-        host between phases and states.
+        A GPU may still train when this returns, so that it never waits for the host between phases
+        and states: it returns True for losses that are not known yet.
         """
-        # What stays while a swap runs has its rows before, too: its edges can be gathered now.
+        # Partitions that stay during a swap keep their rows: their edges can be gathered now.
         groups = {
             phase.which: self._groups(phase)
             for phase in (visit.before, visit.during)
@@ -461,7 +461,7 @@ class EmbedTrainer(Trainer):
         return all(self._phase(phase, groups.pop(phase.which)) for phase in visit)
 
     def _phase(self, phase: Phase, groups: list[tuple[PhaseEdges, Draw]]) -> bool:
-        """Train all edges of a phase, mixed; return whether the loss is a number, if seen."""
+        """Train all edges of a phase, mixed; return whether all known losses are finite."""
         size = self.training.batch or BATCH
         nodes = Table(self.buffer.values, self.buffer.state)
         zeros = self.training.loss_of_zeros(sum(count for _, count in phase.ranges))
@@ -482,7 +482,7 @@ class EmbedTrainer(Trainer):
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, lr, number, self.work
                 )
-            self._after_batch()  # which waits for other ranks, and does not count as training
+            self._after_batch()  # this waits for other ranks, and does not count as training
             self._losses.append(loss)
             self._last = batch
             self.epoch_edges += len(heads)
@@ -492,14 +492,14 @@ class EmbedTrainer(Trainer):
         return True
 
     def _number(self) -> int:
-        """Return the number of the next batch, which no other one of the training run has."""
+        """Return the number of the next batch, unique in the training run."""
         return self.batches
 
     def _after_batch(self) -> None:
-        """Do nothing: no other rank has trained the same relations."""
+        """Do nothing: no other rank trains relations."""
 
     def _groups(self, phase: Phase) -> list[tuple[PhaseEdges, Draw]]:
-        """Return the edges of a phase by the two partitions that they join, and their negatives."""
+        """Return the edges of a phase, grouped by their two partitions, and their negatives."""
         found = []
         for number, (pair, shares) in enumerate(self._pairs(phase.shares).items()):
             edges = self.buckets.phase(
@@ -514,7 +514,7 @@ class EmbedTrainer(Trainer):
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
-        """Return shares by the partitions whose negatives they are to have."""
+        """Return shares, grouped by the partitions that determine their negatives."""
         pairs: dict[frozenset[int], list[Share]] = {}
         for share in shares:
             pairs.setdefault(frozenset(share.bucket), []).append(share)
@@ -530,7 +530,7 @@ class EmbedTrainer(Trainer):
         return [batches[i] for i in np.argsort(keys, kind="stable")]
 
     def _progress(self, count: int) -> bool:
-        """Tell how many edges are done; return whether the loss is a number, if seen."""
+        """Report the number of trained edges; return whether all known losses are finite."""
         self.done += count
         now = time.monotonic()
         if now - self._looked < _LOOK:
@@ -543,9 +543,9 @@ class EmbedTrainer(Trainer):
         return self._settle(keep=_LAUNCHED if gpu() else 0)
 
     def _settle(self, keep: int = 0) -> bool:
-        """Add losses up, which on a GPU waits for them; return whether their sum is a number.
+        """Wait for losses and add them up; return whether their sum is finite.
 
-        keep  how many of the last batches are left for later, which a GPU trains meanwhile
+        keep  number of last batches to leave for later: a GPU trains them meanwhile
         """
         self.busy.settle(keep)
         # One by one: the sum does not depend on when it is checked.
@@ -555,16 +555,16 @@ class EmbedTrainer(Trainer):
 
     @property
     def _exposed(self) -> float:
-        """In how many seconds training waited for the disk.
+        """Seconds in which training waited for the disk.
 
-        A GPU that trains alone trains on while the host waits; its events tell when it did not.
-        Of several, each has trained all of a state before its host waits for the next.
+        A single GPU continues to train while the host waits; its events measure when it did not.
+        With several ranks, each has trained all of a state before its host waits for the next.
         """
         alone = gpu() and self.comm.size == 1
         return self.busy.exposed if alone else self.buffer.traffic.exposed_seconds
 
     def is_finite(self) -> bool:
-        """Return whether all vectors are numbers."""
+        """Return whether all vectors are finite."""
         self._checked = self._checked or self._finite()
         return self._checked
 
@@ -600,10 +600,7 @@ class EmbedTrainer(Trainer):
     def figures(
         self, evaluated: Evaluation | None, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return loss and scores, and how long kernels trained of the time, and the disk let wait.
-
-        And begin the next epoch.
-        """
+        """Return the epoch's loss, scores and times, and begin the next epoch."""
         share, busy, edges, exposed = self._begun
         busy, edges = self.busy.seconds - busy, self.done - edges
         took = EpochTime(seconds, busy, share, edges, self._exposed - exposed)
@@ -624,7 +621,7 @@ class EmbedTrainer(Trainer):
 
     @property
     def _on_disk(self) -> bool:
-        """Whether vectors are ranked from the disk, to which all are written for that."""
+        """Whether the evaluation reads vectors from the disk, after the buffer is written."""
         return self.layout.partitions > 1
 
     def _source(self) -> VectorSource:
@@ -641,7 +638,7 @@ class EmbedTrainer(Trainer):
             self._flushed = True
 
     def hold_best(self) -> bool:
-        """Hold nothing: the best are saved at once, in places of the table that are kept."""
+        """Do nothing: the best vectors are saved at once, in places of the table that are kept."""
         return False
 
     def save(self, *, best: bool) -> None:
@@ -652,7 +649,7 @@ class EmbedTrainer(Trainer):
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return what a checkpoint holds besides the partitions: relations, and where it is."""
+        """Return the rest of a checkpoint besides partitions: relations, and its position."""
         tensors = {}
         if self.relations is not None:
             tensors["relations"] = to_host(self.relations.values)
@@ -678,7 +675,7 @@ def _damaged(path: Path, got: str) -> CorruptFile:
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return all edges where this worker computes, if it is a GPU and they fit besides the rest."""
+    """Return all edges on this worker's GPU, if it has one and they fit beside the rest."""
     if not gpu():
         return None
     from penstock.workers.embed.layout.gpu_edges import columns_on_device
@@ -687,7 +684,7 @@ def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
 
 
 def _on_device(edges: PhaseEdges, columns: DeviceColumns | None) -> PhaseEdges:
-    """Return edges where this worker computes."""
+    """Return edges on this worker's device."""
     if not gpu():
         return edges
     from penstock.workers.embed.layout.gpu_edges import on_device

@@ -1,4 +1,4 @@
-"""A warm start: the vectors and the optimizer's state of another run's nodes, by id."""
+"""A warm start: nodes begin with the vector and optimizer state of the same id in another run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from penstock.workers.embed.storage import Geometry, Slot
 from penstock.workers.embed.storage.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
-_BYTES = 1 << 22  # read at a time of what was copied
-IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
+_BYTES = 1 << 22  # of the copy, read at a time
+IDS = "ids.parquet"  # file of a run: the user's id of every node, by number
 
 
 class WarmStart:
     """The nodes and relations of a graph that another run has, too.
 
-    opened       closes the other run's file, and what is copied of it
+    opened       closes the other run's file, and its copy
     sha256       of the checkpoint to begin with; None: any
-    initialised  how many nodes and relations begin with vectors of the run
-    steps        that the optimizer had taken, which Adam's state is divided by
+    initialised  number of nodes and relations that begin with vectors of the run
+    steps        of the optimizer before, needed for Adam's bias correction
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class WarmStart:
         }
 
     def _check_same(self) -> None:
-        """Raise where the other run has another checkpoint by now: ranks would mix the two."""
+        """Raise if the other run has a new checkpoint by now: ranks would mix the two."""
         if sha256_of(self._checkpoint) != self._sha256:
             raise UsageError(
-                f"{self._checkpoint} was written again while a training run began with its vectors",
-                expected="a run that is not trained meanwhile",
+                f"{self._checkpoint} was replaced while a training run began with its vectors",
+                expected="a run that does not train meanwhile",
                 remedy="Wait for its end, and train again",
             )
 
     def copy(self, layout: NodeLayout, partitions: Sequence[int], folder: Path) -> None:
-        """Copy what partitions of another layout begin with to a file, one after another.
+        """Copy the initial values of ``partitions`` of this layout to a file.
 
-        The nodes of each lie anywhere in the other run: its table is read once, in order, rather
-        than once for each. The file has no name, and goes when all of them are filled.
+        Their nodes are anywhere in the other run's table: it is read once, in order, instead of
+        once per partition. The file has no name, and ends when all partitions are filled.
         """
         positions = [self.positions[layout.nodes_of(partition)] for partition in partitions]
         positions = [np.sort(some[some >= 0]) for some in positions]
@@ -96,11 +96,12 @@ class WarmStart:
             self._copied.write(at, rows, is_state=is_state)
 
     def fill(self, nodes: Array, slot: Slot, partition: int | None = None) -> None:
-        """Give those of ``nodes``, the first rows of a slot, that the other run has what they had.
+        """Fill the rows of ``nodes``, the first of a slot, with their values in the other run, if
+        any.
 
         Threads may call it at once: several partitions may be filled while others are written.
 
-        partition  which it is, of those that were copied
+        partition  number of the slot's partition, if it was copied
         """
         wanted = self.positions[nodes]
         here = np.flatnonzero(wanted >= 0)
@@ -115,9 +116,9 @@ class WarmStart:
             copied.done(partition)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
-        """Read the other run once, and yield which of the ``wanted`` positions some rows are.
+        """Read the other run once; yield blocks of rows with their indices in ``wanted``.
 
-        They are values, or states; of a block of the table each, in ascending order of ``at``.
+        A block has values, or states, in ascending order of ``at``.
         """
         order = np.argsort(wanted, kind="stable")
         ordered, layout = wanted[order], self.source.layout
@@ -136,11 +137,11 @@ class WarmStart:
         try:
             yield from self.source.blocks(partition)
         except GraphError:
-            self._check_same()  # its places are written over once they have no checkpoint's name
+            self._check_same()  # training overwrites places that no checkpoint names
             raise
 
     def fill_relations(self, values: Array, state: Array) -> None:
-        """Give relations that the other run has what they had, their inverses too."""
+        """Fill relations with their values in the other run, if any; inverses too."""
         here = np.flatnonzero(self.relations >= 0)
         old = self.relations[here]
         for array, name in ((values, "relations"), (state, "relations_state")):
@@ -150,10 +151,10 @@ class WarmStart:
 
 
 class _Copied:
-    """The copied rows of partitions, in a file: values of all, and then states.
+    """The copied rows of partitions in a file: all values, then all states.
 
-    file  without a name; path: what errors call it
-    rows  how many each partition has, of those that are not filled yet
+    file  without a name; path: its name in errors
+    rows  number of rows of each partition that is not filled yet
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class _Copied:
             os.posix_fallocate(self._file.fileno(), 0, max(size, 1))
 
     def write(self, at: Array, rows: Array, *, is_state: bool) -> None:
-        """Write rows to their numbers ``at``, which ascend: runs of them lie together."""
+        """Write rows to their ascending numbers ``at``; consecutive numbers are one write."""
         cuts = np.flatnonzero(np.diff(at) != 1) + 1
         begins = [0, *cuts.tolist()]
         for begin, end in zip(begins, [*begins[1:], len(at)], strict=True):
@@ -182,7 +183,7 @@ class _Copied:
                     data, offset = data[done:], offset + done
 
     def read(self, partition: int) -> Iterator[tuple[slice, Array, bool]]:
-        """Yield which of a partition's rows, some at a time, and their values or states."""
+        """Yield some of a partition's rows at a time: their numbers, and values or states."""
         first, count = self._starts[partition], self.rows[partition]
         for is_state in (False, True):
             width = self._widths[is_state]
@@ -192,12 +193,13 @@ class _Copied:
                 data, offset = rows.data.cast("B"), self._offset(first + begin, is_state)
                 while data:
                     done = os.preadv(self._file.fileno(), [data], offset)
-                    assert done, "a file without a name is as long as it was"
+                    assert done, "a file without a name keeps its length"
+
                     data, offset = data[done:], offset + done
                 yield slice(begin, begin + len(rows)), rows, is_state
 
     def done(self, partition: int) -> None:
-        """Forget a partition; with the last one its space on the disk is free."""
+        """Forget a partition; after the last one the file's space is freed."""
         with self._lock:
             del self.rows[partition]
             if not self.rows:
@@ -208,7 +210,7 @@ class _Copied:
 
 
 def numbers_of(ids: Any, run: Path) -> Array:
-    """Return which node of a run each of a graph's ids is, and -1 where it has none of that id.
+    """Return the run's node of each of a graph's ids, -1 if the run does not have the id.
 
     Ids of another type are compared as text.
     """
@@ -223,5 +225,6 @@ def numbers_of(ids: Any, run: Path) -> Array:
 
 
 def newest(folder: Path) -> str:
-    """Return the checkpoint to begin with: the best, or the last if there is none."""
+    """Return the checkpoint to begin with: the best or, if there is none, the last."""
+
     return BEST if Checkpoints(folder).has(BEST) else "last"

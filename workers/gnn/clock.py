@@ -49,8 +49,7 @@ class Clock:
     """The time of one thread. Ranks that make theirs after a barrier share a timeline.
 
     settle  called before each reading of the time: waits for a GPU, if spans should include its
-    work
-            and not only the launches
+            work and not only the launches
     """
 
     def __init__(self, timeline: bool = False, settle: Callable[[], None] | None = None) -> None:

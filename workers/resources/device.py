@@ -280,7 +280,7 @@ def _decide_again() -> None:
 
 
 def to_device(array: AnyArray) -> AnyArray:
-    """Return ``array`` where this worker computes: on its GPU if it has one."""
+    """Return ``array`` on this worker's device: its GPU if it has one."""
     if not gpu():
         return array
     import cupy

@@ -42,7 +42,6 @@ def find_scratch(named: str | Path | None = None) -> Path:
 
     It is writable and has SMALLEST bytes free; a named one is created if missing, and may contain
     variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
-    hold variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
     """
     named = named or os.environ.get("PENSTOCK_SCRATCH")
     if named:
@@ -142,7 +141,7 @@ def _leave(copies: Path, own: TemporaryFolder, used: FileLock, pid: int) -> None
         return  # a forked child ends: the folder belongs to its parent
     own.close()
     used.release()
-    with suppress(OSError, PenstockError):  # the disk is gone, or in use
+    with suppress(OSError, PenstockError):  # the disk was removed, or is in use
         if (alone := try_lock(lock_of(copies))) is not None:
             shutil.rmtree(copies, ignore_errors=True)
             alone.release(remove=True)

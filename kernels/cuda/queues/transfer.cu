@@ -1,6 +1,6 @@
 // Pages move between files and device memory, on the GPU's request: see kernels/queue_rules.py.
 //
-// A block owns a queue, a thread an entry of it. In a round each thread requests one page:
+// A block owns a queue, and each thread one entry of it. In a round each thread requests one page:
 //
 //   BATCH    the thread's number is the position of its command: no lock, no atomic. A thread rings
 //            the doorbell for all. A thread polls the completion whose place has its number,

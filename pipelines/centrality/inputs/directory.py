@@ -93,9 +93,16 @@ class DirectoryInput(CentralityInput):
         squares = self.sizes.astype(np.float64) ** 2
         if self.one:
             yield DirectoryPiece(
-                ids=None, items=int(items[0]), cost=float(costs[0]), matrix=int(squares[0]),
-                large=True, path=graph.path, version=version, ptr=ptr, shard=None,
-            )  # fmt: skip
+                ids=None,
+                items=int(items[0]),
+                cost=float(costs[0]),
+                matrix=int(squares[0]),
+                large=True,
+                path=graph.path,
+                version=version,
+                ptr=ptr,
+                shard=None,
+            )
             return
         ids: Any = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
         starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
@@ -127,7 +134,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
     if has != wanted or (sizes < 0).any():
         raise CorruptFile(
             f"{path} does not match this zoo",
-            expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as graph.json says",
+            expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as in graph.json",
             got=f"{has[0]:,} graphs of {has[1]:,} nodes",
             remedy=COPY_AGAIN,
         )

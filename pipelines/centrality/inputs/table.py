@@ -36,8 +36,15 @@ _ROWS = 1 << 22  # rows whose graphs one task counts
 _LEAST_COST = 2e9  # rows of a piece: smaller ones take longer to read than to compute
 # Options that are etl's, too.
 _READING = (
-    "format", "directed", "header", "graph_id", "source", "target", "id_type", "on_bad_rows",
-)  # fmt: skip
+    "format",
+    "directed",
+    "header",
+    "graph_id",
+    "source",
+    "target",
+    "id_type",
+    "on_bad_rows",
+)
 
 
 class TableInput(CentralityInput):

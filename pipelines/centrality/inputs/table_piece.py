@@ -68,10 +68,17 @@ class TablePiece(PieceSpec):
                 save_npy(folder, f"{stem}-{name}.npy", array)
         SortedIds(piece.nodes).save(folder, f"{stem}-nodes")
         return KeptPiece(
-            ids=self.ids, items=self.items, cost=self.cost, matrix=piece.batch.nodes**2, large=True,
-            folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
+            ids=self.ids,
+            items=self.items,
+            cost=self.cost,
+            matrix=piece.batch.nodes**2,
+            large=True,
+            folder=folder,
+            stem=stem,
+            directed=piece.batch.directed,
+            failed=piece.failed,
             added=piece.batch.sums is not None,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,1 +1,1 @@
-"""What vectors are worth: ranks of the answers to held-out edges, and answers to a question."""
+"""Evaluation of vectors: ranks of held-out edges' answers, and the best answers to questions."""

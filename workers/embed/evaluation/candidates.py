@@ -1,4 +1,4 @@
-"""Which nodes may be answers: the same for all questions, or those that a relation leads to."""
+"""Which nodes may be answers: the same for all questions, or the nodes that a relation leads to."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from penstock.workers.embed.edges import Edges, train_pieces
 from penstock.workers.embed.layout.nodes import NodeLayout
 
 Groups = Callable[[Side, Array], Iterator[tuple[Array | slice, Array | None]]]
-"""Of questions of a side, given their relations: groups with the positions of their candidates,
-ascending; None: all nodes."""
+"""From a side and the relations of its questions to groups, each with the positions of its
+candidates, ascending; None: all nodes."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a task is given.
+    """The candidates of a task.
 
-    nodes  of the run
+    nodes  how many the run has
     bits   one per node, packed; None: by relation
     graph  by relation: the one that the run was trained on
     typed  by relation: whether the run has relations
@@ -39,22 +39,22 @@ class Candidates:
 
     @staticmethod
     def of(mask: Array, corrupt: str) -> Candidates:
-        """Return the nodes of a mask, for the side that a training corrupts."""
+        """Return the nodes of a mask as candidates, for the side that the training corrupts."""
         return Candidates(len(mask), np.packbits(mask).tobytes()).limiting(corrupt)
 
     def limiting(self, corrupt: str) -> Candidates:
-        """Return these for the side that a training corrupts: tail, head or both."""
+        """Return the same for the side that the training corrupts: tail, head or both."""
         return replace(self, side=None if corrupt == "both" else Side[corrupt.upper()])
 
     @property
     def mask(self) -> Array:
-        """Whether each node is one."""
+        """Whether each node is a candidate."""
         assert self.bits is not None
         packed = np.frombuffer(self.bits, np.uint8)
         return np.unpackbits(packed, count=self.nodes).view(bool)
 
     def groups(self, layout: NodeLayout) -> Groups:
-        """Return what divides questions by their candidates."""
+        """Return the function that groups questions by their candidates."""
         if self.bits is not None:
             return same_for_all(_placed(np.flatnonzero(self.mask), layout), self.side)
         assert self.graph is not None
@@ -62,7 +62,7 @@ class Candidates:
 
 
 def same_for_all(positions: Array, only: Side | None = None) -> Groups:
-    """Return one group with these candidates, of a side or of both."""
+    """Return a function that puts all questions of a side, or of both, into one group."""
 
     def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:
         yield slice(None), positions if only in (None, side) else None
@@ -71,9 +71,9 @@ def same_for_all(positions: Array, only: Side | None = None) -> Groups:
 
 
 def _by_relation(graph: Graph, layout: NodeLayout, *, typed: bool) -> Groups:
-    """Candidates are nodes of the types that a relation has led to, or without types the nodes.
+    """Group by relation: its candidates are the nodes, or all nodes of the types, that it leads to.
 
-    A relation that no training edge has leads to any node.
+    A relation without training edges leads to any node.
     """
     types = None
     if graph.manifest.types:
@@ -107,7 +107,7 @@ def _placed(nodes: Array, layout: NodeLayout) -> Array:
 
 
 def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> int:
-    """Return how many candidates a question of the edges has, in the mean, of the limited side."""
+    """Return the mean number of candidates of the edges' questions, on the limited side."""
     if groups is None or not edges.count:
         return nodes
     means = []

@@ -1,4 +1,4 @@
-"""One rank of an evaluation: where the answers of its share of a split's edges rank."""
+"""One rank of an evaluation: it ranks the answers of its share of a split's edges."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _ATTEMPTS = 5  # to read the same checkpoint on all ranks while a training run r
 
 @dataclass(frozen=True)
 class EvaluateTask:
-    """What to rank.
+    """The edges to rank.
 
     relations   of the run, by number; None: it has none
     split       of the graph; None: ``triples``
     triples     heads, relations and tails, as numbers of the run: (3, edges)
-    same        whether the graph is that of the training run, so that its numbers are the run's
-    own         of another graph: that of the run, whose edges are known as well; None: it is
-                not there
-    candidates  rank among this number of nodes, or among these; None: all nodes
+    same        whether the graph is the one the run was trained on, with the same numbers
+    own         if it is another graph: the run's own, whose edges are known as well; None: it
+                does not exist any more
+    candidates  rank among this number of drawn nodes, or among these; None: all nodes
     at          length of the lists of best answers
     by_relation whether relations and their kinds have scores of their own
     """
@@ -77,8 +77,8 @@ class Evaluated:
     """Scores over all ranks, and of each side.
 
     lists   recall, precision and NDCG of the best answers, of each side
-    unseen  edges with a node that no training edge has; None: they were not counted, which is
-            another pass over all edges, as filtering is
+    unseen  edges with a node that no training edge has; None: not counted, as this takes a pass
+            over all edges, like filtering
     relations, kinds  scores of the edges of each relation, and of each kind of relation
     """
 
@@ -94,7 +94,7 @@ class Evaluated:
 
 
 def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
-    """Rank every answer: each rank those of its share of the edges, among all candidates."""
+    """Rank every answer among all candidates; each rank takes its share of the edges."""
     graph = Graph.open(task.graph)
     translated = Translation(task, graph)
     rules = task.training.rules(len(task.relations or ()))
@@ -170,7 +170,7 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         unseen = int(np.count_nonzero(alone[edges.heads] | alone[edges.tails]))
     lists = {}
     for name, asked in _questions(edges, ranks, directed=graph.manifest.directed).items():
-        if task.sample is None:  # which would leave answers of a question out
+        if task.sample is None:  # a sample of edges would leave out answers of a question
             lists[name] = list_scores(*asked, task.at, filtered=task.filtered)
     by_relation = by_kind = None
     names = list(task.relations or ())
@@ -181,15 +181,22 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         every = sorted({*kinds.tolist()})
         by_kind = grouped_scores(ranks, np.searchsorted(every, kinds)[edges.relations], every)
     return Evaluated(
-        edges.count, skipped, candidates, scores.to_dict(), sides, lists,
-        unseen, by_relation, by_kind,
-    )  # fmt: skip
+        edges.count,
+        skipped,
+        candidates,
+        scores.to_dict(),
+        sides,
+        lists,
+        unseen,
+        by_relation,
+        by_kind,
+    )
 
 
 def _questions(
     edges: Edges, ranks: dict[Side, Array], *, directed: bool
 ) -> dict[str, tuple[Array, Array, Array, Array]]:
-    """Return given nodes, relations, answers and their ranks, by what is asked for.
+    """Return given nodes, relations, answers and their ranks, for each side that is asked for.
 
     An undirected edge answers questions about both of its ends.
     """
@@ -202,7 +209,7 @@ def _questions(
 
 
 class Translation:
-    """From the numbers of a graph to those of a run, where it was trained on another one."""
+    """Translates the numbers of a graph to those of a run that was trained on another graph."""
 
     def __init__(self, task: EvaluateTask, graph: Graph) -> None:
         self.graph = graph
@@ -228,13 +235,13 @@ class Translation:
         return Edges(self.nodes[edges.heads], relations, self.nodes[edges.tails])
 
     def of_run(self, edges: Edges) -> Edges:
-        """Return those edges whose nodes and relations the run has."""
+        """Return the edges whose nodes and relations the run has."""
         moved = self._moved(edges)
         good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
         return moved if good.all() else moved.take(good)
 
     def checked(self, edges: Edges, task: EvaluateTask) -> tuple[Edges, int]:
-        """Return those that the run has and how many it has not: an error, unless skipped."""
+        """Return the edges that the run knows, and the number of others; raise unless skipped."""
         moved = self._moved(edges)
         good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
         if good.all():

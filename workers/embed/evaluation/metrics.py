@@ -1,4 +1,4 @@
-"""What ranks of answers say of lists of the best k, of relations, and of kinds of relations."""
+"""Scores from ranks of answers: of lists of the best k, by relation, and by kind of relation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from penstock.kernels.embed_rules import Side
 from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.evaluation.ranking import Scores
 
-_SEVERAL = 1.5  # answers to a query of a relation, in the mean: one or N (Bordes et al., 2013)
+# mean answers to a query of a relation, from which on it is N, not 1 (Bordes et al., 2013)
+_SEVERAL = 1.5
 
 
 def list_scores(
@@ -20,9 +21,9 @@ def list_scores(
 ) -> dict[str, float]:
     """Return recall, precision and NDCG of the best ``k`` answers, the means of all queries.
 
-    A query is a given node and a relation; its answers are those that are given. Filtered ranks
-    leave out the other answers of a query, which lists have: those that are before an answer move
-    it back.
+    A query is a given node and a relation; its answers are the edges passed in. Filtered ranks
+    leave out the other answers of a query, but a list contains them: each better answer moves an
+    answer one place back.
     """
     triples = np.stack([given, relations, answers]).astype(np.int64)
     _, once = np.unique(triples, axis=1, return_index=True)
@@ -49,9 +50,9 @@ def list_scores(
 
 
 def relation_kinds(pieces: Iterable[Edges], relations: int) -> list[str]:
-    """Return of every relation how many heads have how many tails: 1-1, 1-N, N-1, N-N or unseen.
+    """Return the kind of every relation, heads to tails: 1-1, 1-N, N-1, N-N or unseen.
 
-    pieces  the training edges; copies of an edge, which count once, are in one of them
+    pieces  the training edges; copies of an edge are in the same piece, and count once
     """
     edges = np.zeros(relations, np.int64)
     heads, tails = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -83,7 +84,7 @@ def _once(edges: Edges) -> Edges:
 
 
 def grouped_scores(ranks: dict[Side, Array], group: Array, names: list[str]) -> dict[str, Any]:
-    """Return the scores of both sides for each group of edges that has some."""
+    """Return the scores of both sides for each group of edges that is not empty."""
     found = {}
     for number, name in enumerate(names):
         of = group == number

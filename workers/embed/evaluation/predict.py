@@ -1,4 +1,4 @@
-"""The best answers to questions: of a few by one rank, of many by tasks, a file each."""
+"""The best answers to questions: one rank answers a few; tasks answer many, one file per task."""
 
 from __future__ import annotations
 
@@ -42,21 +42,22 @@ if TYPE_CHECKING:
 
 QUESTIONS = "questions.npy"
 ASKED = -2
-# Of new nodes, whose numbers follow those of the run: vectors, and edges to nodes of the run.
+# Files of new nodes, whose numbers follow the run's: vectors, and edges to nodes of the run.
 NEW, NEW_EDGES, NEW_IDS = "new.npy", "new_edges.npy", "new_ids.parquet"
 BLOCK = 1 << 12  # questions that are answered together
-_TRIPLES = 1 << 20  # that are scored together, to find relations
-_VALUES = 1 << 23  # of the vectors of edges that are scored together
+_TRIPLES = 1 << 20  # questions that are scored together to find relations
+_VALUES = 1 << 23  # values in the vectors of edges that are scored together
 _gpu = threading.Lock()  # one task at a time computes there
 
 
 @dataclass(frozen=True)
 class PredictTask:
-    """What is asked of a run: what nodes lead to by a relation, or what leads to them.
+    """A question to a run: to which nodes does a relation lead, or from which nodes.
 
-    graph      whose edges are not answers; None: they may be
-    candidates what may be answers; None: all nodes
-    new        folder of vectors and edges of nodes that the run does not have; None: none are asked
+    graph      its edges are not answers; None: they may be
+    candidates nodes that may be answers; None: all nodes
+    new        folder with vectors and edges of nodes that the run does not have; None: no question
+               has such a node
     relations  the run's, by number; None: it has none
     top        how many answers
     """
@@ -75,7 +76,7 @@ class PredictTask:
 class Predicted:
     """The numbers of the best nodes with their scores, the best first.
 
-    unseen  whether no training edge has the node that was asked for; None: no graph was read
+    unseen  whether the node of the question is in no training edge; None: no graph was read
     """
 
     best: list[tuple[int, float]]
@@ -86,7 +87,7 @@ class Predicted:
 class AnswerTask:
     """Many questions: QUESTIONS in ``folder`` has heads, relations, tails, rows, (4, n) int64.
 
-    One of head, relation and tail is ASKED; the row is that of the file of questions.
+    One of head, relation and tail is ASKED; the row is the question's in its file.
     """
 
     asked: PredictTask
@@ -108,7 +109,7 @@ def predict(
 
 
 def answer_questions(task: AnswerTask, number: int) -> None:
-    """Answer the questions of one file and write it; runs on a worker."""
+    """Answer the questions of one file and write the answers; runs on a worker."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,7 +150,7 @@ def answer_questions(task: AnswerTask, number: int) -> None:
 def _answered(
     task: PredictTask, nodes: Array, relations: Array, side: Side, *, threads: int
 ) -> tuple[Array, Array]:
-    """Return the best answers to questions of a side: scores (n, top), nodes (n, top) or -1."""
+    """Return the best answers to questions of a side: scores and nodes (n, top), -1 if none."""
     scores = np.empty((len(nodes), task.top))
     best = np.empty(scores.shape, np.int64)
 
@@ -198,7 +199,7 @@ def _answered(
 
 
 class _WithNew(VectorSource):
-    """The vectors of a run, and behind them those of new nodes, which are not candidates."""
+    """The vectors of a run followed by those of new nodes, which are not candidates."""
 
     def __init__(self, source: TableSource, folder: Path) -> None:
         self.source, self.new = source, np.load(folder / NEW)
@@ -220,10 +221,10 @@ class _WithNew(VectorSource):
 
 
 def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
-    """Return a vector for each new node: the mean of what its edges ask for, (count, dim).
+    """Return a vector for each new node, (count, dim): the mean of its edges' queries.
 
-    Scores are products, so only the direction matters: it gets the mean length of the nodes that
-    the edges lead to.
+    Scores are products, so a query determines only a direction; the vector gets the mean length of
+    the vectors of the nodes that the edges lead to.
     """
     found = np.zeros((0, 0), np.float32)
 
@@ -255,7 +256,7 @@ def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
 
 
 def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:
-    """Return the best relations from heads to tails: scores (n, top), relations (n, top) or -1."""
+    """Return the best relations from heads to tails: scores and relations (n, top), -1 if none."""
     count = len(task.relations or ())
     top = min(task.top, count)
     scores = np.empty((len(heads), task.top))
@@ -300,7 +301,7 @@ def _known_relations(task: PredictTask, heads: Array, tails: Array) -> tuple[Arr
 def score_edges(
     run: Path, checkpoint: str, training: Training, relations: int, edges: Edges, *, device: bool
 ) -> Array:
-    """Return the score of each edge, by which tails are ranked: (n,) float64."""
+    """Return the score of each edge, with which tails are ranked: (n,) float64."""
     scores = np.empty(edges.count)
 
     def score(source: TableSource, found: Checkpoint) -> None:

@@ -1,8 +1,8 @@
-"""Where the true answer of each edge ranks among all nodes: MR, MRR and Hits@k.
+"""The rank of each edge's true answer among all nodes: MR, MRR and Hits@k.
 
-Queries are ranked in blocks, candidates partition after partition, so that nothing grows with the
-number of pairs. The rank of an answer is 1 + candidates that score more + half of those that score
-as much.
+Queries are ranked in blocks, and candidates partition by partition, so memory does not grow with
+the number of pairs. The rank of an answer is 1 + the candidates with a higher score + half of those
+with the same score.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from penstock.workers.embed.source import VectorSource
 from penstock.workers.resources.device import to_host
 
 BLOCK = 1 << 16  # queries that are ranked together, at most
-VALUES = 1 << 24  # of the vectors of such a block: 64 MiB
-ANSWERS = 1 << 24  # known ones that kernels are given at a time, at most
-_SAMPLE, _CANDIDATES = 0, 1 << 62  # where the draws of EMBED_CANDIDATE begin
+VALUES = 1 << 24  # values in the vectors of such a block: 64 MiB
+
+ANSWERS = 1 << 24  # known answers that a kernel call gets, at most
+_SAMPLE, _CANDIDATES = 0, 1 << 62  # the first draw of EMBED_CANDIDATE
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How well answers rank: the mean rank, the mean of 1 / rank, and shares of ranks up to k."""
+    """The mean rank, the mean of 1 / rank, and the share of ranks up to each k."""
 
     mr: float
     mrr: float
@@ -55,7 +56,7 @@ class Scores:
 
 
 def sample(edges: Edges, count: int | None, seed: int) -> Edges:
-    """Return ``count`` of the edges, the same for a seed; all, where there are fewer."""
+    """Return ``count`` of the edges, determined by the seed; all if there are fewer."""
     if count is None or count >= edges.count:
         return edges
     keys = random_keys(seed, Stream.EMBED_CANDIDATE, _SAMPLE, edges.count)
@@ -65,24 +66,24 @@ def sample(edges: Edges, count: int | None, seed: int) -> Edges:
 
 @dataclass(frozen=True, eq=False)
 class KnownAnswers:
-    """Answers that are known to be true of each query, once for equal queries.
+    """The answers that are known to be true for each query, stored once for equal queries.
 
-    A node that a thousand edges lead to by a relation has a thousand equal queries, each of a
-    thousand answers: by query that would be a million.
+    If a thousand edges of one relation lead to a node, they ask a thousand equal queries with a
+    thousand answers each: stored per query, these are a million.
 
-    unique  the answers of different queries, as positions
-    row     which of them each query is
+    unique  the answers of the different queries, as positions
+    row     the number of each query's answers in ``unique``
     """
 
     unique: Known
     row: Array
 
     def take(self, queries: Array | slice) -> KnownAnswers:
-        """Return those of some queries."""
+        """Return the known answers of some queries."""
         return KnownAnswers(self.unique, self.row[queries])
 
     def within(self, first: int, stop: int) -> KnownAnswers:
-        """Return those answers that are positions from ``first`` up to ``stop``."""
+        """Return the answers at positions from ``first`` up to ``stop``."""
         indices = self.unique.indices
         return self._kept((indices >= first) & (indices < stop), indices)
 
@@ -92,7 +93,7 @@ class KnownAnswers:
         return self._kept(at < len(chosen), at)
 
     def pieces(self) -> Iterator[tuple[slice, Known]]:
-        """Yield some queries at a time, as many as have up to ANSWERS, with those of each."""
+        """Yield as many queries at a time as have up to ANSWERS answers, with these answers."""
         ends = offsets_of(np.diff(self.unique.indptr)[self.row])
         begin = 0
         while begin < len(self.row):
@@ -128,8 +129,8 @@ def rank(
 ) -> dict[Side, Array]:
     """Return the rank of every edge's tail and head: (edges,) float64 each.
 
-    known       true answers that are not candidates, of each side's queries
-    candidates  among which answers are ranked [default: all nodes]
+    known       true answers of each side's queries, which are left out of the candidates
+    candidates  the nodes to rank answers among [default: all nodes]
     """
     ranks = {side: np.empty(edges.count, np.float64) for side in rules.sides}
     size = max(1, min(BLOCK, VALUES // rules.dim))
@@ -177,9 +178,16 @@ def _rank_block(
             every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
             for some, of in every if here is None else here.pieces():
                 kernels.count(
-                    self.asked[some], self.scores[some], theirs[some], values, rules,
-                    self.counts[some], first, known_like(asked, of), work,
-                )  # fmt: skip
+                    self.asked[some],
+                    self.scores[some],
+                    theirs[some],
+                    values,
+                    rules,
+                    self.counts[some],
+                    first,
+                    known_like(asked, of),
+                    work,
+                )
 
     everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
     of_side = everything if candidates is None else candidates(side, edges.relations)
@@ -195,7 +203,7 @@ def _rank_block(
 
 
 def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, AnyArray]:
-    """Return those of a part's rows that are chosen, and how many of all these are before them."""
+    """Return the chosen rows of a part, and how many chosen rows lie before the part."""
     if chosen is None:
         return first, values
     low, high = np.searchsorted(chosen, [first, first + len(values)]).tolist()
@@ -203,7 +211,7 @@ def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, 
 
 
 def drawn(nodes: int, count: int, seed: int) -> Groups | None:
-    """Return ``count`` nodes, drawn for all edges, as candidates; None if there are not more."""
+    """Draw ``count`` nodes as candidates of all edges; None if the graph has no more than that."""
     if count >= nodes:
         return None
     keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, nodes)
@@ -213,7 +221,7 @@ def drawn(nodes: int, count: int, seed: int) -> Groups | None:
 def ask(
     source: VectorSource, rules: EmbedRules, edges: Edges, side: Side
 ) -> tuple[AnyArray, AnyArray, Array]:
-    """Return the queries of a side, the vectors of their answers, and the answers' positions."""
+    """Return a side's queries, and the vectors and positions of their answers."""
     given, answer = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
     positions = source.layout.positions
     if positions is not None:
@@ -244,8 +252,8 @@ def known_answers(
 ) -> dict[Side, KnownAnswers]:
     """Return all answers to the queries of ``edges`` that ``held`` has.
 
-    Without relations every node scores highest with itself, or nearly so. Where no edge of ``held``
-    is a loop, a node is therefore left out of the candidates for itself, as a known answer is.
+    Without relations nearly every node scores highest with itself. So if no edge of ``held`` is a
+    loop, a node is not a candidate for its own queries, like a known answer.
 
     relations  how many the model has
     """
@@ -262,7 +270,7 @@ def known_answers(
 
 
 class _Asked:
-    """The queries of one side, and what has been found of their answers."""
+    """The queries of one side, and their answers found so far."""
 
     def __init__(self, edges: Edges, side: Side, layout: NodeLayout, relations: int) -> None:
         self.side, self.layout, self.relations = side, layout, relations
@@ -271,7 +279,7 @@ class _Asked:
         self.answers = [np.empty(0, id_dtype(layout.nodes))]
 
     def look_at(self, some: Edges) -> None:
-        """Keep those edges that answer a query."""
+        """Keep the edges that answer a query."""
         if not len(self.unique):
             return
         keys = _keys(some, self.side, self.relations)
@@ -284,12 +292,12 @@ class _Asked:
         self.answers.append(answer.astype(self.answers[0].dtype))
 
     def to_themselves(self) -> Edges:
-        """Return an edge of the only relation from each node of the queries to itself."""
+        """Return a loop of the only relation for each node of the queries."""
         nodes = self.unique // self.relations
         return Edges(nodes, np.zeros(len(nodes), np.int32), nodes)
 
     def known(self) -> KnownAnswers:
-        """Return the answers of the different queries, each once, and which of them each is."""
+        """Return the answers of different queries, each once, and each query's number in them."""
         number, answer = np.concatenate(self.number), np.concatenate(self.answers)
         self.number, self.answers = self.number[:1], self.answers[:1]
         order = np.lexsort((answer, number))
@@ -307,7 +315,7 @@ def _keys(edges: Edges, side: Side, relations: int) -> Array:
 
 
 def within(positions: Array, chosen: Array) -> Array:
-    """Return where positions are among the chosen ones; behind all of them where they are not."""
+    """Return the index of each position among the chosen ones; their number if it is not chosen."""
     at = np.searchsorted(chosen, positions)
     there = at < len(chosen)
     there[there] = chosen[at[there]] == positions[there]
@@ -315,7 +323,7 @@ def within(positions: Array, chosen: Array) -> Array:
 
 
 def like(array: AnyArray, values: Array) -> AnyArray:
-    """Return ``values`` where ``array`` is."""
+    """Return ``values`` on the device of ``array``."""
     if isinstance(array, np.ndarray) or not isinstance(values, np.ndarray):
         return values
     import cupy
@@ -325,7 +333,7 @@ def like(array: AnyArray, values: Array) -> AnyArray:
 
 
 def known_like(array: AnyArray, known: Known | None) -> Known | None:
-    """Return ``known`` where ``array`` is."""
+    """Return ``known`` on the device of ``array``."""
     if known is None:
         return None
     return Known(like(array, known.indptr), like(array, known.indices))

@@ -1,1 +1,1 @@
-"""Which node lies in which partition, and which edges in which bucket."""
+"""The partition of each node, and the bucket of each edge."""

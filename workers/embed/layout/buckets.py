@@ -1,12 +1,12 @@
-"""The edges of a graph, in buckets: (i, j) has those from partition i to partition j.
+"""The edges of a graph in buckets: bucket (i, j) has the edges from partition i to partition j.
 
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
-relations.npy            of each edge, if the graph has them
-offsets.npy              where bucket i * partitions + j begins
-buckets.json             written last: what they were made of
+relations.npy            of each edge, if the graph has relations
+offsets.npy              the beginning of bucket i * partitions + j
+buckets.json             written last: the inputs that the buckets were made from
 
-Made once and mapped. The edges of a bucket are shuffled there, so that any run of them is a sample
-of the bucket; ``phase`` mixes those of several buckets.
+They are made once and mapped. The edges of a bucket are stored shuffled, so any consecutive edges
+are a sample of the bucket; ``phase`` mixes the edges of several buckets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.workers.embed.schedule.bucket_schedule import Share
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
 _GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
-_GROUPS = 1024  # of a bucket, at most: as many positions are written to by turns
+_GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
@@ -57,7 +57,7 @@ FORMAT = Format(
 class EdgeBuckets:
     """All buckets, mapped.
 
-    heads, tails  (edges,) int32, or int64 where a partition has more rows than fit
+    heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
     relations     (edges,) int32, or None
     offsets       (partitions ** 2 + 1,) int64
     """
@@ -69,28 +69,28 @@ class EdgeBuckets:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the ends of edges lie in."""
+        """The number of partitions."""
         return math.isqrt(len(self.offsets) - 1)
 
     @property
     def counts(self) -> Array:
-        """How many edges each bucket has: (partitions, partitions)."""
+        """The number of edges of each bucket: (partitions, partitions)."""
         return np.diff(self.offsets).reshape(self.partitions, self.partitions)
 
     @property
     def largest(self) -> int:
-        """How many edges the largest bucket has."""
+        """The number of edges of the largest bucket."""
         return int(self.counts.max(initial=0))
 
     def run(self, share: Share) -> tuple[int, int]:
-        """Return where the edges of a share begin and end."""
+        """Return the first edge of a share, and the first after it."""
         bucket = share.bucket[0] * self.partitions + share.bucket[1]
         begin, end = int(self.offsets[bucket]), int(self.offsets[bucket + 1])
         size = end - begin
         return begin + size * share.part // share.of, begin + size * (share.part + 1) // share.of
 
     def count(self, shares: Sequence[Share]) -> int:
-        """Return how many edges shares have together."""
+        """Return the number of edges of all shares together."""
         return sum(end - begin for begin, end in map(self.run, shares))
 
     def phase(
@@ -107,11 +107,11 @@ class EdgeBuckets:
         Parameters
         ----------
         shares, first_rows
-            Of a phase, and of the buffer in it.
+            The shares of the phase, and the buffer's first row of each partition.
         rows
-            Of the whole buffer: whether its rows fit into 32 bits.
+            The number of rows of the whole buffer: determines whether they fit into 32 bits.
         seed, which
-            Which permutation: ``which`` is a number that no other phase of the training run has.
+            Determine the permutation; ``which`` is unique to the phase in the training run.
         """
         runs = [self.run(share) for share in shares]
         return PhaseEdges(
@@ -134,11 +134,11 @@ class EdgeBuckets:
         Parameters
         ----------
         folder
-            Where ``build`` wrote them.
+            The folder of ``build_buckets``.
         layout
-            Of the nodes.
+            The layout of the nodes.
         relations
-            How many relations the graph has, or None.
+            The number of relations of the graph, or None.
         """
         body = FORMAT.load(folder)
         with FORMAT.reading(folder):
@@ -170,8 +170,8 @@ class EdgeBuckets:
 class PhaseEdges:
     """The edges of one phase in a shuffled order; any batch can be read.
 
-    Every batch is a sample of all buckets of the phase. ``batch`` may be called by several
-    threads, and for the next batch while one is trained.
+    Every batch is a sample of all buckets of the phase. Several threads may call ``batch``, also
+    for the next batch while one is trained.
     """
 
     heads: Array
@@ -209,7 +209,7 @@ class PhaseEdges:
         return heads, relations, tails
 
     def batches(self, size: int) -> Iterator[tuple[AnyArray, AnyArray | None, AnyArray]]:
-        """Yield batches of ``size`` edges; the last one has what is left."""
+        """Yield batches of ``size`` edges; the last one may be smaller."""
         for start in range(0, self.count, size):
             yield self.batch(start, start + size)
 
@@ -225,25 +225,25 @@ def build_buckets(
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
 
-    Memory holds the counts of each piece; edges go from mapped file to mapped file. The result is
-    the same for any number of threads.
+    Memory holds only the counts of each piece; edges go from mapped file to mapped file. The result
+    does not depend on the number of threads.
 
     Parameters
     ----------
     graph
-        Its stored edges; those that are held out are not among them.
+        Its stored edges are sorted; held-out edges are not among them.
     layout
-        Which node lies in which partition.
+        The layout of the nodes.
     folder
-        Where to write them. Buckets that are there, made of the same graph, layout and seed, are
-        taken as they are, unless they are damaged.
+        The output. Existing buckets of the same graph, layout and seed are used again unless they
+        are damaged.
     seed
-        Of the order in each bucket.
+        Determines the order in each bucket.
     threads
-        That sort [default: all cores].
+        The number of threads that sort [default: all cores].
     sync
-        Whether to write them to the disk before this returns: ranks on other hosts read them there.
-        For this process it is not worth waiting, as sums find what a power failure damages.
+        Whether to flush them to the disk before this returns, for ranks on other hosts. This
+        process need not wait: checksums find what a power failure damages.
 
     Raises
     ------
@@ -261,12 +261,12 @@ def build_buckets(
         "seed": seed,
         "groups": groups,
     }
-    with suppress(CorruptFile, MissingFile, TruncatedFile):  # which are made of the graph again
+    with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
         if FORMAT.load(folder).get("of") == identity:
             return EdgeBuckets.open(folder, layout, relations)
     (folder / FORMAT.file).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(folder)  # of a run that was killed here: as large as what is made now
+    remove_temporaries(folder)  # left by a killed run: as large as the new ones
     dtype, typed = id_dtype(max(layout.sizes)), relations is not None
     size = edges * (2 * dtype.itemsize + (4 if typed else 0))
     need_disk(folder, size, f"the edge buckets of {graph.path}")
@@ -339,7 +339,7 @@ def build_buckets(
 
 
 def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
-    """Return how many edges the largest bucket would have: one pass over the graph."""
+    """Return the number of edges of the largest bucket: one pass over the graph."""
     total, lock = np.zeros(layout.partitions**2, np.int64), threading.Lock()
 
     def count(piece: tuple[int, int, int]) -> None:
@@ -355,7 +355,7 @@ def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None)
 
 
 def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first row, last row) of runs of rows of about ``_PIECE`` edges."""
+    """Yield (shard, first row, last row) of consecutive rows with about ``_PIECE`` edges."""
     for number in range(graph.num_shards):
         shard = graph.shard(number)
         start = 0
@@ -368,7 +368,7 @@ def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_of(graph: Graph, piece: tuple[int, int, int]) -> CSR:
-    """Return the rows of a run of them."""
+    """Return a range of rows, as ``row_pieces`` yields it."""
     shard, start, stop = piece
     return graph.shard(shard).row_range(start, stop)
 
@@ -379,7 +379,7 @@ def _mapped(path: Path, edges: int, dtype: DTypeLike) -> Array:
             np.save(file, np.empty(0, dtype))
         return np.empty(0, dtype)
     array: Array = np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-    # A map's page that finds no space on the disk ends the process: take all of it before.
+    # If the disk is full, a write to a mapped page ends the process: allocate all space before.
     fd = os.open(path, os.O_RDWR)
     try:
         os.posix_fallocate(fd, 0, path.stat().st_size)

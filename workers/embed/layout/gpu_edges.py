@@ -1,7 +1,7 @@
-"""The edges of a phase in a GPU's memory, mixed there batch by batch.
+"""The edges of a phase in GPU memory, mixed there batch by batch.
 
-Where all edges of a graph fit besides what is trained, they are copied there once. Otherwise a
-thread copies those of a phase while the one before it is trained.
+If all edges of a graph fit beside the trained values, they are copied there once. Otherwise a
+thread copies the edges of a phase while the phase before it is trained.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges
 DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None]
 """Heads, tails and relations of all edges."""
 
-_SHARE = 0.5  # of the memory that is free, at most, for all edges
+_SHARE = 0.5  # share of the free memory that all edges may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class DeviceEdges(PhaseEdges):
     """Edges that are, or will be, on the GPU; ``batch`` waits for them, and returns CuPy arrays.
 
     there   the arrays that ``mix_edges`` takes
-    copied  ends when they are filled
+    copied  a future that ends when they are filled
     """
 
     there: tuple[DeviceArray, ...]
@@ -63,7 +63,7 @@ class DeviceEdges(PhaseEdges):
 
 
 def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return a copy of all edges on the current GPU, or None where it would take much of it."""
+    """Return a copy of all edges on the current GPU, or None if it would take too much memory."""
     import cupy
 
     columns = buckets.heads, buckets.tails, buckets.relations
@@ -85,9 +85,9 @@ def _copied(column: Array) -> DeviceArray:
 
 
 def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> DeviceEdges:
-    """Return the same edges on the current GPU; the copy of their runs has begun.
+    """Return the same edges on the current GPU; their copy has begun when this returns.
 
-    columns  those of all edges, if the GPU has them already
+    columns  the columns of all edges, if the GPU has them already
     """
     import cupy
 
@@ -100,13 +100,14 @@ def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> Device
         ready.set_result(None)
         return DeviceEdges(**given, there=there, copied=ready)
 
-    # Taken from the caller's stream, to which it goes back: kernels there that still read what
-    # was here before are done when the copy begins.
+    # Allocated on the caller's stream, which frees it too: when the copy begins, kernels there no
+    # longer read what this memory held before.
     copies = [
         None if column is None else cupy.empty(edges.count, column.dtype)
         for column in (edges.heads, edges.tails, edges.relations)
     ]
-    begins = offsets_of(np.diff(edges.offsets))[:-1]  # of the runs, which lie together there
+    # first edge of each run; runs are contiguous there
+    begins = offsets_of(np.diff(edges.offsets))[:-1]
     tables = (begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
     there = (*copies, *(cupy.asarray(table) for table in tables))
     free = cupy.cuda.Event(disable_timing=True)

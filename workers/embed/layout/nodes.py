@@ -1,7 +1,7 @@
-"""Which partition a node lies in, and which of its rows is the node's.
+"""The partition of each node, and its row there.
 
-Ranges: partition p has nodes ``starts[p] .. starts[p + 1] - 1``. Otherwise nodes are put in order,
-those of a partition one after another, and ``positions`` says where in that order each one is.
+The nodes of a partition are consecutive in an order; ``positions`` has the position of each node.
+If the order is that of the numbers, partition p has nodes ``starts[p] .. starts[p + 1] - 1``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.workers.embed.storage import RESTORE
 
 @dataclass(frozen=True, eq=False)
 class NodeLayout:
-    """Where every node is.
+    """The location of every node.
 
-    starts  (partitions + 1,) int64: where in the order each partition begins
-    positions  (nodes,): where in the order each node is; None: at its own number
+    starts  (partitions + 1,) int64: first position of each partition
+    positions  (nodes,): position of each node; None: its own number
     """
 
     starts: Array
@@ -34,13 +34,13 @@ class NodeLayout:
 
     @staticmethod
     def ranges(nodes: int, partitions: int) -> NodeLayout:
-        """Return partitions of consecutive nodes, whose sizes differ by one at most."""
+        """Return partitions of consecutive nodes whose sizes differ by at most one."""
         _check(nodes, partitions)
         return NodeLayout(np.arange(partitions + 1, dtype=np.int64) * nodes // partitions)
 
     @staticmethod
     def of_assignment(parts: Array, partitions: int) -> NodeLayout:
-        """Return partitions as ``parts``, (nodes,) in 0 .. partitions - 1, says."""
+        """Return the layout of an assignment: ``parts``, (nodes,) in 0 .. partitions - 1."""
         _check(len(parts), partitions)
         counts = np.bincount(parts, minlength=partitions)
         if len(counts) > partitions:
@@ -60,12 +60,12 @@ class NodeLayout:
 
     @property
     def partitions(self) -> int:
-        """How many partitions."""
+        """The number of partitions."""
         return len(self.starts) - 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many nodes each partition has."""
+        """The number of nodes of each partition."""
         return tuple(int(size) for size in np.diff(self.starts))
 
     @cached_property
@@ -92,7 +92,7 @@ class NodeLayout:
 
     @staticmethod
     def open(folder: Path) -> NodeLayout:
-        """Return what ``save`` wrote, mapped, every place checked."""
+        """Return the saved layout, mapped, with every position checked."""
         path, where = folder / "starts.npy", folder / "places.npy"
         starts = np.array(load_npy(path, remedy=RESTORE))
         check_indptr(

@@ -1,1 +1,1 @@
-"""A training run on several ranks: rounds, partitions that change hands, relations kept in step."""
+"""Training on several ranks: rounds, partitions sent between ranks, synchronised relations."""

@@ -1,4 +1,4 @@
-"""Partitions that change hands between rounds: values and optimizer state, rank to rank."""
+"""Ranks send partitions to each other between rounds: values and optimizer state."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _VALUES, _STATE = 0, 1  # tags
 
 
 class Moves:
-    """What moves partitions.
+    """Sends and receives partitions.
 
-    whole    whether the buffer holds all partitions of this rank; else the table does, from which
-             they are read, and to which those that come are written
-    holders  the rank of each partition now
-    bytes, seconds  sent by this rank, and spent
+    whole    whether the buffer holds all partitions of this rank; otherwise they are read from, and
+             written to, the table on disk
+    holders  the current rank of each partition
+    bytes, seconds  that this rank sent, and took
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Moves:
         return tuple(p for p, rank in enumerate(self.holders) if rank == self.comm.rank)
 
     def to(self, holders: Sequence[int]) -> None:
-        """Bring every partition to the rank that is to have it."""
+        """Send every partition to the rank that trains it next."""
         if tuple(holders) == self.holders:
             return
         begun = time.perf_counter()
@@ -66,7 +66,7 @@ class Moves:
 
     def _in_memory(self, leaving: int, to: int, coming: int, source: int) -> None:
         outgoing = self.buffer.arrays(leaving)
-        if self._incoming is None:  # of one partition: more than one never is on its way
+        if self._incoming is None:  # of one partition: at most one is on its way
             self._incoming = [array.copy() for array in outgoing]
         self._exchange(outgoing, to, self._incoming, source)
         for array, came in zip(outgoing, self._incoming, strict=True):
@@ -80,7 +80,7 @@ class Moves:
         buffer.receive(coming)
         self._exchange(buffer.arrays(leaving), to, buffer.arrays(coming), source)
         buffer.forget(leaving)
-        self.versions.dropped(leaving)  # its place is free for the one that came
+        self.versions.dropped(leaving)  # its place is free for the received one
         buffer.empty()
 
     def _exchange(

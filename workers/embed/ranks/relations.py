@@ -1,17 +1,18 @@
-"""The vectors of relations, which every rank trains on edges of its own, kept in step.
+"""The vectors of relations, synchronised between ranks that each train them on their own edges.
 
-Nodes have one rank each at any time; a relation is on edges of all ranks. So each rank changes a
-copy, from the same values on, and every few batches the copies become one again: as if the ranks
-had seen their batches one after another, each with the gradients that it had.
+A node has one rank at any time, but all ranks have edges of a relation. So each rank changes its
+own copy, starting from equal values, and every few batches the copies are combined: as if the ranks
+had trained their batches one after another, each with its own gradients.
 
-ADAGRAD  Gradients of squares q together took a value by d, while its sum of squares s grew to
-         s + q. Their sum, over steps that fell from lr / sqrt(s) to lr / sqrt(s + q), is about
-         d (sqrt(s) + sqrt(s + q)) / 2 / lr. Had the sum of squares grown to s + Q, by all ranks'
-         q, they had taken it by d (sqrt(s) + sqrt(s + q)) / (sqrt(s) + sqrt(s + Q)). These are
-         added up. (Plain sums of d would take the first steps, of s = 0, too far: as many times as
-         there are ranks, rather than its root.)
+ADAGRAD  On one rank, gradients whose squares add up to q changed a value by d, while its sum of
+         squares grew from s to s + q and the step size fell from lr / sqrt(s) to lr / sqrt(s + q).
+         So the gradients add up to about d (sqrt(s) + sqrt(s + q)) / 2 / lr. If the sum of squares
+         had grown to s + Q, where Q is the sum of all ranks' q, they would have changed the value
+         by d (sqrt(s) + sqrt(s + q)) / (sqrt(s) + sqrt(s + Q)). These changes are added up over
+         ranks. (The plain sum of d would make the first steps, with s = 0, too large by a factor of
+         the number of ranks instead of its square root.)
 SGD      The changes are added up.
-ADAM     The changes are added up, and the means of gradients and squares averaged over ranks.
+ADAM     The changes are added up, and the means of gradients and squares are averaged over ranks.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 _FEWEST = 16  # batches between two exchanges
-_ROWS_PER_EDGE = 16  # rows of relations that are exchanged for an edge that was trained, at most
+_ROWS_PER_EDGE = 16  # relation rows exchanged per trained edge, at most
 
 
 def batches_between(rows: int, batch: int) -> int:
-    """Return after how many batches relations are exchanged: seldom enough to cost little."""
+    """Return the number of batches between two exchanges: large enough that they cost little."""
     return max(_FEWEST, -(-_ROWS_PER_EDGE * rows // batch))
 
 
 class SharedRelations:
-    """This rank's copy of the relations, and what they were when all copies were the same.
+    """This rank's copy of the relations, and their values when all copies were last equal.
 
-    shared.begin(most)     of a state: as many batches as the rank with the most has
+    shared.begin(most)     begins a state; most: the batches of the rank that has the most
     shared.trained()       after each batch
-    shared.finish()        at its end: all copies are the same again
+    shared.finish()        ends the state: all copies are equal again
     """
 
     def __init__(
@@ -49,22 +50,22 @@ class SharedRelations:
             self.start()
 
     def start(self) -> None:
-        """Take the present values, equal on all ranks, as the base of changes."""
+        """Use the current values, equal on all ranks, as the base of changes."""
         assert self.table is not None
         self._values, self._state = self.table.values.copy(), self.table.state.copy()
 
     def begin(self, most: int) -> None:
-        """Begin a state: every rank exchanges as often, also when it has nothing left to train."""
+        """Begin a state: all ranks exchange equally often, even if they have no batches left."""
         self._batches, self._left = 0, -(-most // self.every)
 
     def trained(self) -> None:
-        """Take note of a batch."""
+        """Count a batch, and exchange if it is time."""
         self._batches += 1
         if self._batches % self.every == 0:
             self._exchange()
 
     def finish(self) -> None:
-        """Exchange until the last rank is done."""
+        """Exchange as often as the rank with the most batches does."""
         while self._left:
             self._exchange()
 
@@ -85,7 +86,7 @@ class SharedRelations:
             self.comm.allreduce(state)
             state += self._state
             self.comm.allreduce(values)
-            # Where no gradient ever was, nothing has changed: 0 / 1.
+            # Without any gradient nothing has changed: 0 / 1.
             values /= root + state**0.5 + (state == 0)
         else:
             self.comm.allreduce(values)

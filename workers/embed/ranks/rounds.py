@@ -1,17 +1,17 @@
-"""What each of several ranks trains when: rounds of two blocks, and the states of their buffers.
+"""The schedule of several ranks: rounds of two blocks, and the states of each rank's buffer.
 
-Partitions are grouped into two blocks a rank. In a round every rank has two blocks, and trains all
-edges from one to the other; over the rounds of an epoch all blocks meet (partition/tournament.py).
-Edges within a block can be trained in every round: they are divided equally among all, so that
-they are mixed with as many others as there are.
+Partitions are grouped into two blocks per rank. In a round every rank has two blocks, and trains
+all edges between them; over the rounds of an epoch all pairs of blocks meet
+(partition/tournament.py). Edges within a block can be trained in every round of the block: they are
+divided equally among these rounds, which mixes them with as many other edges as possible.
 
-The edges of a round are no sample of the graph: a node meets but those of two blocks. Where all is
-in memory and moving is cheap, an epoch is therefore several laps: in each all blocks meet, to train
-another part of every bucket. (On FB15k-237 with two ranks, after ten epochs, one lap an epoch cost
-1.5 % of the MRR, and four 1.0 %.)
+The edges of a round are not a sample of the graph: a node meets only the nodes of two blocks. If
+everything is in memory and moving blocks is cheap, an epoch therefore consists of several laps: in
+each lap all blocks meet, to train another part of every bucket. (On FB15k-237 with two ranks, after
+ten epochs, one lap per epoch cost 1.5 % of the MRR, and four 1.0 %.)
 
-Which partitions are a block is redrawn in each lap. Negatives come from the two blocks that are
-there: over the epochs they are a sample of the whole graph all the same.
+The partitions of each block are redrawn in each lap. Negatives come from the rank's two blocks:
+over the epochs they are still a sample of the whole graph.
 """
 
 from __future__ import annotations
@@ -31,54 +31,55 @@ from penstock.partition.tournament import tournament
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
 
-# What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers; see train.py's.
+# Upper bits of the numbers of EMBED_SHUFFLE's draws, one value per purpose; see also train.py.
 _BLOCKS, _WITHIN = 5, 6
-_MIXED = 64  # partitions of all blocks of a rank's kind are enough to draw blocks from
+_MIXED = 64  # partitions of all ranks together: enough to draw blocks from
 _MOST_PIECES = 8  # partitions of a block that is whole in memory
 _FEWEST_NODES = 16  # of such a partition
 _MOST_LAPS = 8  # of an epoch
-_LAP_EDGES = 4  # of each node in a lap, at least
-# Epochs that are examined for the worst swap: this many partitions in all.
+_LAP_EDGES = 4  # edges of each node in a lap, at least
+# Epochs that are examined for the worst swap have this many partitions in all, about.
 _LOOKED_AT, _MOST_EPOCHS = 512, 16
 
 
 def partitions_in_memory(nodes: int, ranks: int) -> int:
-    """Return how many partitions there are where each rank's two blocks are in its memory.
+    """Return the number of partitions if each rank's two blocks are in its memory.
 
-    There are several in a block so that other ones can be a block in the next epoch.
+    A block has several partitions, so that the next epoch can form other blocks.
     """
     pieces = min(max(_MIXED // ranks, 2), _MOST_PIECES, nodes // (2 * ranks * _FEWEST_NODES))
     return 2 * ranks * max(pieces, 1)
 
 
 def partitions_of(training: Training, nodes: int, ranks: int) -> int:
-    """Return into how many partitions ranks divide the nodes for a training run."""
+    """Return the number of partitions into which ranks divide the nodes."""
     if ranks == 1 or (training.partitions or 1) > 1:
         return training.partitions or 1
     return partitions_in_memory(nodes, ranks)
 
 
 def laps_in_memory(nodes: int, edges: int, ranks: int, batch: int = BATCH) -> int:
-    """Return how many laps an epoch is: few where nodes that move have few edges to train."""
+    """Return the number of laps of an epoch: few if moved nodes have few edges to train."""
     rounds = ranks * (2 * ranks - 1)  # of all ranks
     two = 2 * max(batch, BATCH) * rounds  # batches a round, or more laps mix nothing more
     return max(1, min(_MOST_LAPS, edges // (_LAP_EDGES * nodes), edges // two))
 
 
 def order_in_memory(partitions: int) -> PartitionOrder:
-    """Return the order of a buffer that holds all of this many partitions."""
+    """Return the order of a buffer that holds all partitions."""
     return PartitionOrder("memory", partitions, partitions, (tuple(range(partitions)),))
 
 
 class RankSchedule(BucketSchedule):
-    """The steps of one rank, as ``BucketSchedule`` has them of a rank that is alone.
+    """The steps of one of several ranks; ``BucketSchedule`` has those of a single rank.
 
-    All ranks have as many, and whatever their number, every bucket is trained once an epoch.
+    All ranks have equally many steps. Every bucket is trained once per epoch for any number of
+    ranks.
 
-    ranks, rank  how many there are, and which this is
+    ranks, rank  the number of ranks, and this rank
     partitions   of all ranks, a multiple of 2 * ranks
     made         returns the order in which a number of partitions meet in the buffer; None: all fit
-    laps         of an epoch: how often all blocks meet
+    laps         how often all blocks meet in an epoch
     """
 
     def __init__(
@@ -101,16 +102,16 @@ class RankSchedule(BucketSchedule):
         self._within = BucketSchedule(self.order, relabel=False, spread=True)
 
     def __len__(self) -> int:
-        """How many states an epoch has."""
+        """The number of states of an epoch."""
         return self.laps * len(self.rounds) * len(self.order.states)
 
     @cached_property
     def hiding(self) -> float:
-        """How many buckets are trained while a partition is exchanged, at the least.
+        """The least number of buckets that are trained while a partition is exchanged.
 
-        Of some epochs, as which partitions meet is drawn in each of them; of many partitions, the
-        worst comes in nearly every one. Where partitions go from one rank to another, nothing is
-        trained.
+        It is the least of some epochs, since each epoch draws which partitions meet; with many
+        partitions nearly every epoch has the worst case. While partitions move between ranks,
+        nothing is trained.
         """
         epochs = min(_MOST_EPOCHS, max(1, _LOOKED_AT // self.partitions))
         return min(
@@ -124,7 +125,7 @@ class RankSchedule(BucketSchedule):
         )
 
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
-        """Return which rank has each partition in a state of an epoch."""
+        """Return the rank of each partition in a state of an epoch."""
         found = [-1] * self.partitions
         lap, turn = divmod(number // len(self.order.states), len(self.rounds))
         blocks = self._blocks(epoch * self.laps + lap)
@@ -144,7 +145,7 @@ class RankSchedule(BucketSchedule):
             here = [*one, *other]
             keys = self._keys(_WITHIN, epoch * self.laps * turns + number, len(here))
             here = [here[i] for i in np.argsort(keys, kind="stable")]
-            # Other parts of the edges in the same round of each epoch.
+            # In the same round of each epoch, train other parts of the edges.
             lap, turn = (lap + epoch) % self.laps, (turn + epoch) % turns
             block_of = {p: i for i, of in enumerate((one, other)) for p in of}
             place = _Round(block_of, (lap, self.laps), (turn, turns))
@@ -160,7 +161,7 @@ class RankSchedule(BucketSchedule):
                 yield ScheduledState(state, buffer, evict, load, before, during)
 
     def _draw_blocks(self, lap: int) -> tuple[State, ...]:
-        """Return the partitions of every block in a lap."""
+        """Draw the partitions of every block in a lap."""
         keys = self._keys(_BLOCKS, lap, self.partitions)
         drawn = [int(p) for p in np.argsort(keys, kind="stable")]
         size = self.partitions // (2 * self.ranks)
@@ -175,9 +176,9 @@ class RankSchedule(BucketSchedule):
 class _Round:
     """One round on one rank.
 
-    block_of  which of its two blocks a partition is in
-    lap       which part of all edges is trained in this lap, and of how many
-    turn      of these, which part of the edges within a block in this round, and of how many
+    block_of  the block of each partition, one of two
+    lap       the part of all edges that this lap trains, and the number of parts
+    turn      the part of the lap's edges within a block that this round trains, and the number
     """
 
     block_of: dict[int, int]
@@ -185,9 +186,10 @@ class _Round:
     turn: tuple[int, int]
 
     def share(self, of: Share, here: list[int]) -> Share:
-        """Return what of a share is trained, whose bucket names positions in ``here``."""
+        """Return the part of a share to train; its bucket's numbers are positions in ``here``."""
         i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
         part, parts = self.lap
-        if self.block_of[i] == self.block_of[j]:  # they meet in every round
+        # of one block, whose partitions meet in every round
+        if self.block_of[i] == self.block_of[j]:
             part, parts = part * self.turn[1] + self.turn[0], parts * self.turn[1]
         return Share(bucket, part * of.of + of.part, parts * of.of)

@@ -1,9 +1,9 @@
-"""What one of several ranks trains: what differs from a rank that is alone.
+"""Training on one of several ranks: how it differs from training on a single rank.
 
-In every round a rank trains two blocks of nodes that no other one has (rounds.py), in its memory
-or from its own file; between rounds blocks change hands (moves.py). What is shared, relations and
-what is known of training, is made equal on all ranks every few batches (relations.py)
-and after every state of the buffers, of which all ranks have as many.
+In every round a rank trains two blocks of nodes that no other rank has (rounds.py), in its memory
+or from its own file; between rounds ranks send blocks to each other (moves.py). Relations are
+synchronised every few batches (relations.py), and losses and counts after every state of the
+buffers; all ranks have equally many states.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class RankTrainer(EmbedTrainer):
-    """What trains on one of several ranks."""
+    """The trainer on one of several ranks."""
 
     versions: RankVersions
     bucket_schedule: RankSchedule
@@ -58,7 +58,7 @@ class RankTrainer(EmbedTrainer):
     # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
-        """Raise if ranks do not see the same checkpoint: each would resume from another."""
+        """Raise if ranks see different checkpoints to resume from."""
         run, path = self.task.run, self.checkpoints.path(LAST)
         mark = self.checkpoints.mark(LAST) if run.is_dir() else None
         seen = self.comm.allgather((socket.gethostname(), mark))
@@ -71,12 +71,12 @@ class RankTrainer(EmbedTrainer):
         return self.checkpoints.rank_versions(geometry, self.comm.rank)
 
     def _first_holders(self) -> tuple[int, ...]:
-        """Return which rank has each partition at first."""
+        """Return the first rank of each partition."""
         last = self.checkpoints.has(LAST)
         return self.checkpoints.holders() if last else self.bucket_schedule.holders(0, 0)
 
     def _unwritten(self) -> list[int]:
-        """Return those of the partitions that this rank has at first: others come filled."""
+        """Return the unwritten partitions that this rank has first: it receives others filled."""
         holders = self._first_holders()
         return [p for p in super()._unwritten() if holders[p] == self.comm.rank]
 
@@ -95,7 +95,7 @@ class RankTrainer(EmbedTrainer):
         return schedule
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds."""
+        """Load the last checkpoint."""
         position = super().load()
         every = 0
         if self.relations is not None:
@@ -108,7 +108,7 @@ class RankTrainer(EmbedTrainer):
         return dict(self.comm.allgather(scores)[0])
 
     def _buckets(self) -> EdgeBuckets:
-        """Return the edges, which rank 0 sorts for all; that may take longer than other waits."""
+        """Return the edges. Rank 0 sorts them for all, which may take longer than other waits."""
         comm, folder = self.comm, self.task.run / BUCKETS
         sorted_ = np.zeros(1, np.int8)
         if comm.rank == 0:
@@ -127,7 +127,7 @@ class RankTrainer(EmbedTrainer):
             super()._drop_buckets()
 
     def _batch_limit(self) -> tuple[int, int]:
-        """Return the same; all edges of a round are mixed where memory holds its partitions."""
+        """Return the same; if memory holds all partitions of a round, its edges are all mixed."""
         if not self.whole:
             return super()._batch_limit()
         return edges_of_round(self.graph.num_edges, self.comm.size), 1
@@ -135,7 +135,7 @@ class RankTrainer(EmbedTrainer):
     # -- epochs ----------------------------------------------------------------------------------
 
     def run(self, started: float) -> Trained:
-        """Run the epochs that are left; what is counted is that of all ranks."""
+        """Run the remaining epochs; figures are of all ranks."""
         found = super().run(started)
         traffic = self.buffer.traffic
         counted = self.comm.allgather(
@@ -165,7 +165,7 @@ class RankTrainer(EmbedTrainer):
         )
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Say it of the rank on which swaps hide least."""
+        """Return the sentence of the rank whose swaps hide least."""
         condition = None if self.whole else self._condition(epochs)
         measured: list[Condition | None] = self.comm.allgather(condition)
         found = [one for one in measured if one is not None]
@@ -174,11 +174,11 @@ class RankTrainer(EmbedTrainer):
         return max(found, key=lambda one: one.ratio).describe()
 
     def _before_visit(self, epoch: int, number: int) -> None:
-        """Bring the partitions of a round to this rank."""
+        """Fetch the partitions of a round to this rank."""
         self.moves.to(self.bucket_schedule.holders(epoch, number))
 
     def _visit(self, visit: BufferVisit) -> bool:
-        """Train this rank's edges of a state, and agree with the others on the result."""
+        """Train this rank's edges of a state, and combine the results of all ranks."""
         comm = self.comm
         batches, self._mine = self._planned(visit)
         planned = comm.allgather((batches, self._mine))
@@ -190,14 +190,14 @@ class RankTrainer(EmbedTrainer):
         self.shared.finish()
         self.batches = first + most
         found = comm.allgather((finite, self.epoch_loss))
-        # One after another, so that every rank has the same sum, however the run is interrupted.
+        # Added in one order, so that every rank has the same sum, even in a resumed run.
         self.epoch_loss, self.epoch_edges = loss, self._edges_before + self._all
         for _, of_rank in found:
             self.epoch_loss += of_rank
         return all(one for one, _ in found) and math.isfinite(self.epoch_loss)
 
     def _planned(self, visit: BufferVisit) -> tuple[int, int]:
-        """Return how many batches this rank will train in a state, and how many edges."""
+        """Return the number of batches, and of edges, that this rank trains in a state."""
         size, batches, edges = self.training.batch or BATCH, 0, 0
         for phase in (visit.before, visit.during):
             for shares in self._pairs(phase.shares).values():
@@ -206,7 +206,7 @@ class RankTrainer(EmbedTrainer):
         return batches, edges
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
-        """Return all shares together if all partitions are in memory: none stands for others."""
+        """Return all shares as one group if all partitions are in memory."""
         if not self.whole:
             return super()._pairs(shares)
         return {frozenset(self.moves.held): list(shares)}
@@ -221,7 +221,7 @@ class RankTrainer(EmbedTrainer):
         return all(self.comm.allgather(super()._finite()))
 
     def _share(self) -> float:
-        """Return the share of the training run that is done, if others are as far as this rank."""
+        """Return the share of the training run that is done, if all ranks are equally far."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
         done = (self._edges_before + here) / max(self.graph.num_edges, 1)
         return min((self.position.epoch + done) / self.training.epochs, 1.0)
@@ -239,12 +239,17 @@ class RankTrainer(EmbedTrainer):
             self._flush()
             versions = self.versions.newest
         return RankSource(
-            self.comm, self.layout, relations, held,
-            buffer=self.buffer, versions=versions, device=gpu(),
-        )  # fmt: skip
+            self.comm,
+            self.layout,
+            relations,
+            held,
+            buffer=self.buffer,
+            versions=versions,
+            device=gpu(),
+        )
 
     def save(self, *, best: bool) -> None:
-        """Write a checkpoint: every rank its partitions, and rank 0 what names them."""
+        """Write a checkpoint: every rank its partitions, then rank 0 the file that names them."""
         comm, names = self.comm, (LAST, BEST) if best else (LAST,)
         self._flush()
         self.table.flush()
@@ -255,7 +260,7 @@ class RankTrainer(EmbedTrainer):
         if comm.rank == 0:
             tensors, about = self._checkpoint_body()
             self.checkpoints.write(self.table.geometry, versions, tensors, about, names=names)
-        comm.barrier()  # until then no rank writes where the checkpoint before has something
+        comm.barrier()  # until then no rank writes to a place that the previous checkpoint names
         for name in names:
             self.versions.keep(name, versions)
 

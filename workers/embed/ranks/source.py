@@ -1,4 +1,4 @@
-"""The vectors of all nodes while several ranks train: each has those of its partitions."""
+"""The vectors of all nodes while several ranks train; each rank has those of its partitions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class RankSource(VectorSource):
-    """Those of one rank, of which ``gather`` and ``total`` make those of all.
+    """The vectors of one rank; ``gather`` and ``total`` combine all ranks.
 
-    Every rank calls both, in the same order. Partitions are in the buffer, or else on the disk.
+    Every rank calls both, in the same order. Partitions are in the buffer or on the disk.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class RankSource(VectorSource):
             yield int(self.layout.starts[partition]), values[: self.layout.sizes[partition]]
 
     def gather(self, positions: Array) -> AnyArray:
-        """Return the vectors at some positions of the order, of whatever rank: (n, dim)."""
-        # The rows of other ranks are 0 here, and theirs alone there.
+        """Return the vectors at some positions of the order, from any rank: (n, dim)."""
+        # Rows of other ranks are 0 here, and this rank's are 0 there.
         return self.comm.allreduce(super().gather(positions))
 
     def total(self, sums: AnyArray) -> AnyArray:

@@ -1,1 +1,1 @@
-"""In which order buckets are trained, and whether that hides the swaps of partitions."""
+"""The order in which buckets are trained, and whether training hides the swaps of partitions."""

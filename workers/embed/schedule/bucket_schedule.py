@@ -1,9 +1,9 @@
-"""What is trained in each state of the buffer: bucket shares, before the swap and during it.
+"""The shares of buckets that each state of the buffer trains, before the swap and during it.
 
-A partition order (``penstock.partition.order``) says in which order its labels meet. Here labels
-become partitions, other ones each epoch, and every bucket of edges finds the states in which it is
-trained. All buckets of a phase can be trained together, and should be: the edges of one bucket
-after another are not a sample of the graph.
+A partition order (``penstock.partition.order``) is a sequence of sets of labels that are in the
+buffer together. Here each epoch assigns partitions to labels, and each bucket of edges to the
+states that train it. All buckets of a phase can be trained together, and should be: one bucket
+after another would not be a sample of the graph.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ScheduledState:
 
     number      counts the states of the epoch
     buffer      the partitions that are in the buffer
-    evict, load what is swapped meanwhile
-    before      shares that need what is evicted
+    evict, load the partitions that are swapped
+    before      shares that need an evicted partition
     during      shares that do not: they train while the swap runs
     """
 
@@ -54,10 +54,10 @@ class BucketSchedule:
     """The steps of every epoch.
 
     order    in which labels 0 .. n - 1 meet
-    relabel  whether labels stand for other partitions each epoch. Those that the last state of an
-             epoch holds are those of the first state of the next: nothing moves in between
-    spread   whether a bucket is trained in equal shares in all states that hold it, rather than
-             wholly in the first; edges are mixed with more others then, and less hides each swap
+    relabel  whether each epoch assigns other partitions to labels. The first state of an epoch has
+             the partitions of the last state of the epoch before: nothing moves in between
+    spread   whether a bucket is trained in equal shares in all states that hold it, instead of only
+             in the first: edges are mixed with more others, and less training hides each swap
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class BucketSchedule:
         self._labels = cache(self._draw_labels)
 
     def __len__(self) -> int:
-        """How many states an epoch has."""
+        """The number of states of an epoch."""
         return len(self.order.states)
 
     @cached_property
     def hiding(self) -> float:
-        """How many buckets are trained while a partition is exchanged, at the least.
+        """The least number of buckets that are trained while a partition is exchanged.
 
-        Shares of buckets count as such. Infinite where nothing is exchanged.
+        A share counts as a fraction of a bucket. Infinite if nothing is exchanged.
         """
-        # Labels stand for other partitions each epoch, and as much is trained.
+        # The same in each epoch, whatever partitions the labels have.
         states, (turn, of, _) = np.array(self.order.states), self._turns
         kept = (states[:-1, :, None] == states[1:, None, :]).any(axis=2)
         evicted = states.shape[1] - kept.sum(axis=1)
@@ -86,10 +86,10 @@ class BucketSchedule:
         return float(hidden.min(initial=math.inf))
 
     def labels(self, epoch: int) -> tuple[int, ...]:
-        """Return the partition that each label of the order stands for in ``epoch``."""
+        """Return the partition of each label of the order in ``epoch``."""
         if not self.relabel:
             return tuple(range(self.order.partitions))
-        for earlier in range(epoch):  # from the cache, but for the first; no deep recursion
+        for earlier in range(epoch):  # from the cache, except the first; no deep recursion
             self._labels(earlier)
         return self._labels(epoch)
 
@@ -115,17 +115,18 @@ class BucketSchedule:
                 if turn[at] and not self.spread:
                     continue
                 parts = of[at] if self.spread else 1
-                share = Share(bucket, (turn[at] + epoch) % parts, parts)  # another part each epoch
+                share = Share(bucket, (turn[at] + epoch) % parts, parts)  # each epoch another part
                 stays = bucket[0] not in evict and bucket[1] not in evict
                 (during if stays else before).append(share)
             yield ScheduledState(number, state, evict, load, tuple(before), tuple(during))
 
     @cached_property
     def _turns(self) -> tuple[Array, Array, Array]:
-        """Return three numbers of every bucket (i, j) of every state: (states, held * held).
+        """Return three arrays over the buckets (i, j) of every state: (states, held * held).
 
-        How many states before held it; how many do in all; and, of each state, its buckets in the
-        order in which they met first. Of labels, and so of the partitions of any epoch.
+        The number of earlier states that hold the bucket; the number of all states that do; and
+        each state's buckets in the order in which they first met. Buckets are of labels, so all
+        epochs share these arrays.
         """
         states = np.array(self.order.states, np.int64)
         buckets = states[:, :, None] * self.order.partitions + states[:, None, :]

@@ -1,24 +1,23 @@
 """Whether training hides the swaps: Legend's theorem 3, for this graph and this machine.
 
-While a partition is exchanged for another, b buckets are trained at least. Of n partitions each has
-P bytes, and each of n * n buckets E / n ** 2 edges. With t seconds an edge and x seconds to write
-one byte and to read another, a swap hides where
+While one partition is exchanged for another, at least b buckets are trained. Each of n partitions
+has P bytes, and each of n * n buckets E / n ** 2 edges. If training takes t seconds per edge, and
+an exchange x seconds per byte written and byte read, a swap hides if
 
     x * P  <=  b * t * E / n ** 2
 
-A table of S bytes has P = S / n, so that n may be b * t * E / (x * S) at most; and three partitions
-in M bytes of memory need n >= 3 * S / M. The paper's theorem is that the one bound is not above the
-other.
+A table of S bytes has P = S / n, so n may be at most b * t * E / (x * S); and three partitions in M
+bytes of memory need n >= 3 * S / M. The paper's theorem is that the second bound is not above the
+first.
 
-In the paper b is 2: a bucket is trained where its partitions meet first. Training here divides
-each bucket among all states that hold it, so that edges are mixed with more others, and b is what
-its schedule has (``BucketSchedule.hiding``): about 1, and not less with every further partition.
+In the paper b is 2, since a bucket is trained when its partitions first meet. Penstock divides each
+bucket among all states that hold it, which mixes its edges with more others; b is then
+``BucketSchedule.hiding``: about 1, and it does not fall as the number of partitions grows.
 
 The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * P / (w + r) seconds
-for an exchange, where 2 * P are the bytes of one partition: E / V ** 2 >= 96 * d ** 2 /
-(M * t * (w + r)). Written and read together at w and r, an exchange takes at least twice that,
-since 2 * P go each way. Here x is what was measured of exchanges, and 1 / w + 1 / r where that is
-not known.
+for an exchange, with 2 * P the bytes of one partition: E / V ** 2 >= 96 * d ** 2 / (M * t * (w +
+r)). An exchange that writes at w and reads at r at the same time takes at least twice as long,
+since 2 * P bytes go each way. Here x is measured; if no exchange was measured, it is 1 / w + 1 / r.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from penstock.sizes import format_bytes
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry
 
-# Partitions that are looked at, at most, for fewer that would hide: on one rank, and of each of
-# several, whose schedules take longer to make.
+# The largest numbers of partitions that are tried to find fewer that would hide: on one rank, and
+# on each of several ranks, whose schedules take longer to make.
 _TRIED, _TRIED_OF_RANK = 64, 16
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What was measured.
+    """Measured rates.
 
     seconds_per_edge  of training
-    read, write       bytes a second of the disk
-    exchange          bytes a second, read and written counted, while both are in flight together
+    read, write       bytes per second of the disk
+    exchange          bytes per second, read and written counted, while both are in flight together
     """
 
     seconds_per_edge: float
@@ -68,7 +67,7 @@ class Condition:
     geometry      of the table
     slots         partitions that the buffer of a rank holds
     machine       what was measured
-    buckets       that are trained while a partition is exchanged, at the least
+    buckets       the least number that is trained while a partition is exchanged
     order         in which partitions meet
     ranks         that train together
     """
@@ -84,7 +83,7 @@ class Condition:
 
     @property
     def ratio(self) -> float:
-        """How long a swap takes, of the time in which it can hide: 1 at most where it does."""
+        """The time of a swap divided by the time in which it can hide: at most 1 if it hides."""
         partitions, machine = self.geometry.partitions, self.machine
         if partitions <= self.slots * self.ranks:
             return 0.0  # they all fit
@@ -98,7 +97,7 @@ class Condition:
         return self.ratio <= 1
 
     def fewer(self) -> Condition | None:
-        """Return the condition with the most partitions, fewer than now, whose swaps hide."""
+        """Return the condition with the most partitions below the current number that holds."""
         step, most = 1, _TRIED
         if self.ranks > 1:
             step, most = 2 * self.ranks, _TRIED_OF_RANK * self.ranks
@@ -111,9 +110,10 @@ class Condition:
 
     @property
     def largest_dim(self) -> int:
-        """The largest dimension, even and at most today's, with which it holds; 0 if none does.
+        """The largest even dimension, at most the current one, with which it holds; 0 if none does.
 
-        Not with every smaller one: rows of some fill whole pages only many at a time.
+        It need not hold with every smaller one: rows of some dimensions fill whole pages only many
+        at a time.
         """
         partitions, width = self.geometry.partitions, self.geometry.width
         for dim in range(width - width % 2, 0, -2):
@@ -139,18 +139,18 @@ class Condition:
         if found is not None:
             holds = found.geometry.slot_bytes(self.slots)
             remedies.append(
-                f"--partitions {found.geometry.partitions}, of which {self.slots} in memory are "
-                f"{format_bytes(holds)}"
+                f"--partitions {found.geometry.partitions} ({self.slots} in memory take "
+                f"{format_bytes(holds)})"
             )
         if dim := self.largest_dim:
             remedies.append(f"--dim {dim}")
-        # It does not where batches become longer, or where its values are what takes the time.
+        # An edge takes another time if batches become longer, or if its values dominate the time.
         would = f". It would with {', or with '.join(remedies)}" if remedies else ""
         would += ", if an edge then takes as long as now" if remedies else ""
         return f"theorem 3 does not hold: {long}{would}"
 
     def _with(self, partitions: int, dim: int) -> Condition | None:
-        """Return the condition of another table of the same nodes; None: the order has none."""
+        """Return the condition of another table of the same nodes; None if no order exists."""
         before, rows = self.geometry, -(-self.nodes // partitions)
         table = Geometry.of(partitions, rows, dim, before.states, before.places, before.files)
         buckets = self.buckets
@@ -164,12 +164,13 @@ class Condition:
 
 @cache
 def _hiding(name: str, partitions: int, slots: int, ranks: int) -> float:
-    """Return the buckets that a schedule trains during a swap, at the least."""
+    """Return the least number of buckets that a schedule trains during a swap."""
     if ranks == 1:
         return BucketSchedule(order(name, partitions, slots), spread=True).hiding
     from penstock.workers.embed.ranks.rounds import RankSchedule
 
-    # Ranks have like ones.
+    # All ranks have similar schedules.
+
     made = partial(order, name, capacity=slots)
     schedules = (RankSchedule(ranks, rank, partitions, made) for rank in (0, 1))
     return min(schedule.hiding for schedule in schedules)

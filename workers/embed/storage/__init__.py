@@ -1,17 +1,17 @@
-"""Partitions of an embedding table in one file, and what reads and writes them.
+"""The partitions of an embedding table in one file, read and written by requests.
 
     nodes.table     PLACE PLACE PLACE ...      every partition has two places, or three
-    PLACE           a page that says what it holds, the values, the optimizer's state
+    PLACE           a page that describes the content, the values, the optimizer's state
 
-Where several ranks train, each has a file of its own, nodes-000.table and so on, with as many
-places as its share of the partitions needs; any of them may lie in any place.
+If several ranks train, each has its own file, nodes-000.table and so on, with the places that its
+share of the partitions needs; any of its partitions may be in any place.
 
-All of a partition lies together and begins at a multiple of 4 KiB, so that one request after
-another can go past the page cache (O_DIRECT). Between two checkpoints a partition is only ever
-written to a place that no checkpoint names: whatever happens, those of the checkpoint are whole.
+A partition is contiguous and begins at a multiple of 4 KiB, so that requests can bypass the page
+cache (O_DIRECT). Between two checkpoints a partition is only written to places that no checkpoint
+names, so the partitions of a checkpoint are always whole.
 
-``PartitionFile`` is the interface. ``DirectFile`` reads into host memory, or into a GPU's by way of
-pinned buffers; ``KvikioFile`` reads into a GPU's by GPUDirect Storage; ``open_table`` chooses.
+``PartitionFile`` is the interface. ``DirectFile`` reads into host memory, or through pinned buffers
+into GPU memory; ``KvikioFile`` reads into GPU memory by GPUDirect Storage; ``open_table`` chooses.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from penstock.arrays import AnyArray, Array
 from penstock.sizes import need_disk
 
 PAGE = 4096
-RESTORE = "Restore the file or train again with --overwrite"  # where one of a run is damaged
-THREADS = 8  # of a table, which have a request in flight each
+RESTORE = "Restore the file or train again with --overwrite"  # of a damaged table of a run
+THREADS = 8  # of a table, each with one request in flight
 _CHUNK = 4 << 20  # bytes of one request
-_MOST_CHUNKS = 480  # whose sums fit into the page of a place
+_MOST_CHUNKS = 480  # of a partition: their sums fit into the page of a place
 
 Slot = Sequence[AnyArray]
-"""Where a partition is in memory: its values and its states, each (rows, width) float32."""
+"""The memory of a partition: its values and its states, each (rows, width) float32."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How large everything in a table is.
+    """The sizes of a table.
 
-    partitions  how many
+    partitions  their number
     rows        nodes that a partition can hold; see ``of``
-    width       float32 values a node
-    states      float32 values of the optimizer for each of them: SGD 0, Adagrad 1, Adam 2
-    places      on disk for each partition: 2, or 3 where a best checkpoint is kept besides the last
-    files       over which the places are divided equally: one for each rank
+    width       float32 values per node
+    states      optimizer values per float32 value: SGD 0, Adagrad 1, Adam 2
+    places      on disk for each partition: 2, or 3 if a best checkpoint is kept beside the last
+    files       one per rank; each has an equal share of the places
     """
 
     partitions: int
@@ -59,13 +59,13 @@ class Geometry:
     def of(
         partitions: int, rows: int, width: int, states: int, places: int = 2, files: int = 1
     ) -> Geometry:
-        """Return a geometry with ``rows`` rounded up, so that every array is whole pages."""
+        """Return a geometry with ``rows`` rounded up so that every array fills whole pages."""
         step = PAGE // math.gcd(PAGE, 4 * width)
         return Geometry(partitions, -(-max(rows, 1) // step) * step, width, states, places, files)
 
     @property
     def arrays(self) -> int:
-        """How many arrays a partition has: its values, and each state."""
+        """The number of arrays of a partition: its values, and each state."""
         return 1 + self.states
 
     @property
@@ -75,17 +75,17 @@ class Geometry:
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes that are moved to read or to write a partition."""
+        """Bytes that a read or a write of a partition moves."""
         return PAGE + self.arrays * self.array_bytes
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of a file, which are taken when it is made."""
+        """Bytes of a file, allocated when it is made."""
         return self.file_places * self.partition_bytes
 
     @property
     def file_places(self) -> int:
-        """How many places a file has."""
+        """The number of places of a file."""
         return self.partitions * self.places // self.files
 
     @property
@@ -97,18 +97,18 @@ class Geometry:
         return chunk
 
     def slot_bytes(self, slots: int) -> int:
-        """Bytes of memory that this many partitions take in a buffer."""
+        """Return the bytes of ``slots`` partitions in a buffer."""
         return slots * self.arrays * self.array_bytes
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a partition: the how-manieth that was written, and in which of its places.
+    """One version of a partition: a number that counts its writes, and its place.
 
-    Number 0 was never written: it is the initial one, which is computed.
+    Number 0 is the initial version, which is computed and not read.
 
-    place  of the partition's own, or of those of the file where there are several files
-    file   in which it lies: that of the rank that has the partition
+    place  one of the partition's own or, if there are several files, one of the file's
+    file   of the rank that has the partition
     """
 
     partition: int
@@ -119,7 +119,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Moved:
-    """What one request moved, and from when to when (``time.perf_counter``)."""
+    """The bytes that a request moved, its beginning and its end (``time.perf_counter``)."""
 
     bytes_read: int
     bytes_written: int
@@ -128,12 +128,11 @@ class Moved:
 
 
 class PartitionFile(ABC):
-    """A file of partitions. Requests return at once; the future ends when all of it is done.
+    """A file of partitions. Requests return at once; the future ends when the request is done.
 
-    Between a request and the end of its future its slot belongs to the table. Errors come out of
-    the future: CorruptFile where the file does not hold the version that is requested,
-    CapacityError where the disk is full, PenstockError with file and offset where it cannot be
-    read or written.
+    Until then the slot of the request belongs to the table. The future raises CorruptFile if the
+    file does not have the requested version, CapacityError if the disk is full, and PenstockError
+    with file and offset if it cannot be read or written.
     """
 
     path: Path
@@ -154,26 +153,26 @@ class PartitionFile(ABC):
         return self.exchange(slot, store=version)
 
     def read(self, version: Version, slot: Slot) -> Future[Moved]:
-        """Read ``version`` into ``slot``, and compare with the sums it was written with."""
+        """Read ``version`` into ``slot``, and verify its sums."""
         return self.exchange(slot, load=version)
 
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
-        """Yield ``version`` in the order of the file, compared with its sums, in host memory.
+        """Yield ``version`` in the order of the file, in host memory, with its sums verified.
 
-        Each piece, the number of its array and its bytes, is valid until the next one is yielded.
+        A piece is the number of an array and some of its bytes, valid until the next is yielded.
         """
         raise NotImplementedError
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when all that was written is on the disk (fdatasync)."""
+        """Wait until all writes are on the disk (fdatasync)."""
 
     @abstractmethod
     def close(self) -> None:
-        """Wait for what is in flight, and close the file."""
+        """Wait for requests in flight, and close the file."""
 
     def offset(self, version: Version) -> int:
-        """Return where in the file the place of ``version`` begins."""
+        """Return the offset of the place of ``version``."""
         place = version.place
         if self.geometry.files == 1:
             place += version.partition * self.geometry.places
@@ -181,7 +180,7 @@ class PartitionFile(ABC):
 
 
 def need_table_disk(path: Path, geometry: Geometry) -> None:
-    """Raise CapacityError unless the disk has space for what the table ``path`` still lacks."""
+    """Raise CapacityError unless the disk has space for the rest of the table ``path``."""
     there = path.stat().st_blocks * 512 if path.is_file() else 0
     need_disk(
         path.parent,
@@ -199,23 +198,23 @@ def open_table(
     threads: int = THREADS,
     read_only: bool = False,
 ) -> PartitionFile:
-    """Open the table ``path``, made if it is not there.
+    """Open the table ``path``, and make it if it does not exist.
 
     Parameters
     ----------
     device
         Whether slots are in a GPU's memory.
     threads
-        How many requests are in flight [default: 8].
+        Number of requests in flight [default: 8].
     read_only
-        Whether it exists already, and is only read.
+        Whether it must exist, and is only read.
 
     Raises
     ------
     CapacityError
         The disk has not enough space, or is full.
     MissingFile, TruncatedFile
-        With ``read_only``: it is not there, or not all of it.
+        With ``read_only``: it does not exist, or is too short.
     """
     from penstock.workers.embed.storage.direct import DirectFile
 

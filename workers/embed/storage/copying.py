@@ -1,4 +1,4 @@
-"""How a thread's buffer and a slot's memory meet: directly, by a copy, or by one from a GPU."""
+"""Moving data between a thread's buffer and a slot: directly, by a copy, or by a GPU's copy."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from penstock.workers.embed.storage import PAGE
 
 
 class Copying(Protocol):
-    """What a table needs of the memory that its slots are in."""
+    """The operations that a table needs on the memory of its slots."""
 
     def enter_thread(self) -> None:
-        """Make ready a thread that will copy."""
+        """Prepare a thread that will copy."""
 
     def ready(self) -> Callable[[], None]:
-        """Return what waits until the slot holds what was computed before this call."""
+        """Return a function that waits until all work before this call is done in the slot."""
 
     def is_direct(self, memory: Any) -> bool:
-        """Whether the disk can be read into ``memory`` itself."""
+        """Whether the disk can be read directly into ``memory``."""
 
     def new_buffer(self, size: int) -> Array:
         """Return host memory that begins at a page, fit for copies: (size,) uint8."""
 
     def to_host(self, memory: Any, host: Array) -> None:
-        """Copy ``memory`` to ``host``, and return when it is copied."""
+        """Copy ``memory`` to ``host``, and wait for the copy."""
 
     def from_host(self, host: Array, memory: Any) -> None:
-        """Copy ``host`` to ``memory``, and return when it is copied."""
+        """Copy ``host`` to ``memory``, and wait for the copy."""
 
 
 class HostCopying:
@@ -62,7 +62,7 @@ class HostCopying:
 
 
 class DeviceCopying:
-    """Slots in the memory of the GPU that is current where this is made."""
+    """Slots in the memory of the GPU that is current when this object is made."""
 
     def __init__(self) -> None:
         import threading
@@ -73,25 +73,25 @@ class DeviceCopying:
         self._local = threading.local()
 
     def enter_thread(self) -> None:
-        """Use the GPU, with a stream of this thread's own."""
+        """Select the GPU, and a stream for this thread."""
         import cupy
 
         self._device.use()
         self._local.stream = cupy.cuda.Stream(non_blocking=True)
-        self._local.stream.use()  # that of kernels too: none waits for the training's
+        self._local.stream.use()  # for kernels, too: they do not wait for training's
 
     def ready(self) -> Callable[[], None]:
-        """Return what waits for the kernels that are on the caller's stream now."""
+        """Return a function that waits for the kernels that are on the caller's stream now."""
         import cupy
 
-        # Threads sleep until then: they would take cores from the one that launches kernels.
+        # Threads sleep meanwhile: spinning would take cores from the thread that launches kernels.
         event = cupy.cuda.Event(block=True, disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         wait: Callable[[], None] = event.synchronize
         return wait
 
     def is_direct(self, memory: DeviceArray) -> bool:
-        """Return False: it goes by way of a pinned buffer."""
+        """Return False: data goes through a pinned buffer."""
         return False
 
     def new_buffer(self, size: int) -> Array:

@@ -1,8 +1,8 @@
-"""A table read and written past the page cache by threads, each with a request in flight.
+"""A table that threads read and write past the page cache, each with one request in flight.
 
-Host memory that begins at a page is read into directly. Other memory, and that of a GPU, goes by
-way of a buffer of each thread, pinned for a GPU: while one is copied, those of the others are read
-or written. Where the file system takes no O_DIRECT the page cache is used.
+Reads go directly into host memory that begins at a page. For other memory and for GPUs, each thread
+has a buffer, pinned for a GPU: while one is copied, the others are read or written. If the file
+system does not support O_DIRECT, the page cache is used.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from penstock.workers.embed.storage.place import (
     write_page,
 )
 
-_AHEAD = 4  # chunks of a stream that are read at once
+_AHEAD = 4  # chunks of a stream that are read ahead
 
 
 class DirectFile(PartitionFile):
-    """A table whose requests are made by ``threads`` threads, with O_DIRECT where there is one.
+    """A table on which ``threads`` threads make requests, with O_DIRECT if possible.
 
     direct     whether to try O_DIRECT
-    device     whether slots are in a GPU's memory
-    read_only  whether it must be there as it should be, and is not written
+    device     whether slots are in GPU memory
+    read_only  whether it must exist with the right size, and is not written
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class DirectFile(PartitionFile):
             wait(ahead)
 
     def flush(self) -> None:
-        """Return when all that was written is on the disk."""
+        """Wait until all writes are on the disk."""
         with writing(self.path, 0):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Wait for what is in flight, and close the file."""
+        """Wait for requests in flight, and close the file."""
         self._pool.shutdown(wait=True, cancel_futures=False)
         if self._fd >= 0:
             os.close(self._fd)
@@ -156,7 +156,7 @@ class DirectFile(PartitionFile):
                 done += os.pwrite(self._fd, data[done:].data, offset + done)
 
     def read_bytes(self, out: Array, offset: int) -> None:
-        """Fill ``out``, (n,) uint8 that begins at a page, with what is at ``offset``."""
+        """Fill ``out``, (n,) uint8 that begins at a page, from ``offset``."""
         done = 0
         while done < len(out):
             with reading(self.path, offset + done):
@@ -167,7 +167,7 @@ class DirectFile(PartitionFile):
 
 
 class _Request:
-    """One exchange: its chunks are moved by the threads of the table; the last one ends it."""
+    """One exchange: the table's threads move its chunks; the last chunk ends it."""
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class _Request:
         self._started = 0.0
 
     def move(self, chunk: Chunk) -> None:
-        """Move one chunk; what goes wrong ends the request."""
+        """Move one chunk; an error ends the request."""
         try:
             if self._error is None:
                 self._ready()  # it waits for kernels, which is not I/O
                 if self._started == 0.0:
                     self._started = time.perf_counter()
                 self._move(chunk)
-        except BaseException as error:  # handed on by the future
+        except BaseException as error:  # raised by the future
             self._error = self._error or error
         with self._lock:
             self._left -= 1
@@ -258,7 +258,7 @@ def aligned_bytes(size: int) -> Array:
 
 
 def make_file(path: Path, geometry: Geometry) -> None:
-    """Make the file of a table, with all of its bytes taken, if it is not there as it should be."""
+    """Make the file of a table, with all of its space allocated, unless it has the right size."""
     if path.is_file() and path.stat().st_size == geometry.file_bytes:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +278,7 @@ def make_file(path: Path, geometry: Geometry) -> None:
 
 
 def check_file(path: Path, geometry: Geometry) -> None:
-    """Raise unless the file of a table exists, with all of its bytes."""
+    """Raise unless the file of a table exists with the right size."""
     if not path.is_file():
         raise MissingFile(
             f"{path} is missing",
@@ -298,7 +298,7 @@ def check_file(path: Path, geometry: Geometry) -> None:
 def open_direct(
     path: Path, access: int = os.O_RDWR, *, direct: bool = True
 ) -> tuple[int, str | None]:
-    """Open ``path`` with O_DIRECT where that works; return its descriptor, and why it does not."""
+    """Open ``path``, with O_DIRECT if that works; return its descriptor, and why it does not."""
     flags = access | os.O_NOFOLLOW | os.O_CLOEXEC
     if not direct:
         return os.open(path, flags), "it was not asked for"
@@ -324,7 +324,7 @@ _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY)
 
 
 def check_slot(slot: Slot, geometry: Geometry) -> None:
-    """Assert that a slot is what ``geometry`` says: a mistake here would write to other memory."""
+    """Assert that a slot has the shape of ``geometry``: otherwise a read writes to other memory."""
     assert len(slot) == geometry.arrays
     for array in slot:
         assert array.shape == (geometry.rows, geometry.width)
@@ -334,7 +334,7 @@ def check_slot(slot: Slot, geometry: Geometry) -> None:
 
 @contextmanager
 def reading(path: Path, offset: int) -> Iterator[None]:
-    """Say of an OSError within which file could not be read, and where."""
+    """Turn an OSError of this block into an error that names the file and the offset."""
     try:
         yield
     except OSError as error:
@@ -345,7 +345,7 @@ def reading(path: Path, offset: int) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path, offset: int) -> Iterator[None]:
-    """Say of an OSError within which file could not be written, and where."""
+    """Turn an OSError of this block into an error that names the file and the offset."""
     try:
         yield
     except OSError as error:
@@ -357,7 +357,7 @@ def writing(path: Path, offset: int) -> Iterator[None]:
 
 
 def short_file(path: Path, offset: int) -> TruncatedFile:
-    """Return the error of a file that ends before it should."""
+    """Return the error of a file that is too short."""
     return TruncatedFile(
         f"{path} ends too early",
         expected=f"more at offset {offset}",

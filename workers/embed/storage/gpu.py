@@ -1,9 +1,8 @@
-"""A table read into a GPU's memory by kvikio, with GPUDirect Storage.
+"""A table that kvikio reads into GPU memory, with GPUDirect Storage.
 
-Where a machine has none, kvikio would read by POSIX through pinned buffers of its own. So does
-``DirectFile``, which takes half as long for a swap while kernels train, since its sums are the
-host's (benchmarks/results/embed.md). Pages that say which version a place holds are small and go
-through host memory.
+Without GPUDirect Storage, kvikio would read by POSIX through its own pinned buffers. ``DirectFile``
+does the same, and swaps in half the time while kernels train, since it computes sums on the host
+(benchmarks/results/embed.md). The small page that describes a place goes through host memory.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from penstock.workers.embed.storage.place import sum_of
 
 
 def has_gds() -> bool:
-    """Return whether kvikio is installed, and moves data by GPUDirect Storage here."""
+    """Return whether kvikio is installed and GPUDirect Storage works here."""
     if find_spec("kvikio") is None:
         return False
     try:
         import kvikio.cufile_driver
         import kvikio.defaults
-    except (ImportError, OSError):  # without a library that it needs
+    except (ImportError, OSError):  # a library that it needs is missing
         return False
-    # In this order: KVIKIO_COMPAT_MODE=ON keeps from a driver that cannot be asked.
+    # In this order: KVIKIO_COMPAT_MODE=ON avoids a query that a missing driver cannot answer.
     if kvikio.defaults.is_compat_mode_preferred():
         return False
     return bool(kvikio.cufile_driver.get("is_gds_available"))
@@ -71,14 +70,14 @@ class KvikioFile(DirectFile):
             raise
 
     def store_chunk(self, memory: AnyArray, offset: int) -> int:
-        """Write a slot's bytes at ``offset``; return their sum, computed where they are."""
+        """Write a slot's bytes at ``offset``; return their sum, computed on the GPU."""
         with _explained(writing, self.path, offset):
             written = self._file.pwrite(memory, file_offset=offset).get()
         assert written == memory.nbytes
         return sum_of(memory.view(np.uint64))
 
     def load_chunk(self, memory: AnyArray, offset: int) -> int:
-        """Read a slot's bytes from ``offset``; return their sum, computed where they are."""
+        """Read a slot's bytes from ``offset``; return their sum, computed on the GPU."""
         with _explained(reading, self.path, offset):
             read = self._file.pread(memory, file_offset=offset).get()
         if read != memory.nbytes:
@@ -86,14 +85,14 @@ class KvikioFile(DirectFile):
         return sum_of(memory.view(np.uint64))
 
     def close(self) -> None:
-        """Wait for what is in flight, and close the file."""
+        """Wait for requests in flight, and close the file."""
         super().close()
         self._file.close()
 
 
 @contextmanager
 def _explained(how: Any, path: Path, offset: int) -> Iterator[None]:
-    """Explain an error of kvikio, which has no number, like one of the system."""
+    """Turn an error of kvikio, which has no number, into an OSError."""
     with how(path, offset):
         try:
             yield

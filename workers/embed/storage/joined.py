@@ -1,4 +1,4 @@
-"""The files of several ranks, read as the one table that they are together."""
+"""The files of several ranks, read as one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.workers.embed.storage import Moved, PartitionFile, Slot, Version
 
 
 class JoinedFiles(PartitionFile):
-    """Tables of one geometry; a version says which table it is in. They are only read."""
+    """Tables of one geometry, only for reading; ``Version.file`` is the number of the table."""
 
     def __init__(self, tables: Sequence[PartitionFile]) -> None:
         first = tables[0]
@@ -21,13 +21,13 @@ class JoinedFiles(PartitionFile):
     def exchange(
         self, slot: Slot, *, store: Version | None = None, load: Version | None = None
     ) -> Future[Moved]:
-        """Read version ``load`` into ``slot``, from the file in which it lies."""
+        """Read version ``load`` into ``slot``, from its file."""
         assert load is not None
         assert store is None, "only the rank that has a partition writes it"
         return self.tables[load.file].read(load, slot)
 
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
-        """Yield ``version`` from the file in which it lies."""
+        """Yield ``version`` from its file."""
         return self.tables[version.file].stream(version)
 
     def flush(self) -> None:

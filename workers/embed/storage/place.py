@@ -1,7 +1,7 @@
-"""The page before a partition: which version it is, and the sum of every chunk.
+"""The page before a partition: the number of the version, and the sum of every chunk.
 
-It is written after the data and in the same place: who finds it with the number that he expects,
-and finds its sums in the data, has all of that version and nothing of another.
+It is written after the data, in the same place. If it has the expected number, and its sums match
+the data, the data is all of that version.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.errors import CorruptFile
 from penstock.workers.embed.storage import PAGE, RESTORE, Geometry, Version
 
 _MAGIC = b"PENEMBED"
-# Magic, format, partition, number, rows, width, arrays, pages of a chunk, sums; and a number that
-# is not used.
+# Magic, format, partition, number, rows, width, arrays, pages per chunk, sums, and an unused
+# number.
 _HEADER = struct.Struct("<8sIIQQIIIIQ")
 _FORMAT = 1
 _SUMS = 128  # where they begin
@@ -28,7 +28,7 @@ _SUMS = 128  # where they begin
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a partition that one request moves."""
+    """The part of a partition that one request moves."""
 
     number: int
     array: int
@@ -38,7 +38,7 @@ class Chunk:
 
 
 def chunks(geometry: Geometry) -> Iterator[Chunk]:
-    """Yield the chunks of a partition in the order in which they lie in the file."""
+    """Yield the chunks of a partition in the order of the file."""
     number = 0
     for array in range(geometry.arrays):
         base = PAGE + array * geometry.array_bytes
@@ -51,19 +51,16 @@ def chunks(geometry: Geometry) -> Iterator[Chunk]:
 def sum_of(chunk: AnyArray) -> int:
     """Return the sum of a chunk's 64-bit words; ``chunk`` is uint64, in host or device memory.
 
-    A page of an older version, a page of zeros and any one changed bit change it, and it costs
-    no more than reading memory, on a CPU and on a GPU.
+    A page of an older version, a page of zeros, or one changed bit changes the sum. It costs no
+    more than reading the memory, on a CPU and on a GPU.
     """
     return int(chunk.sum(dtype=np.uint64))
 
 
 def write_page(version: Version, geometry: Geometry, sums: list[int], out: memoryview) -> None:
-    """Fill ``out``, a page, with what says which version this is."""
-    g = geometry
-    _HEADER.pack_into(
-        out, 0, _MAGIC, _FORMAT, version.partition, version.number,
-        g.rows, g.width, g.arrays, g.chunk_bytes >> 12, len(sums), 0,
-    )  # fmt: skip
+    """Fill ``out``, a page, with the description of a version."""
+    sizes = geometry.rows, geometry.width, geometry.arrays, geometry.chunk_bytes >> 12, len(sums)
+    _HEADER.pack_into(out, 0, _MAGIC, _FORMAT, version.partition, version.number, *sizes, 0)
     struct.pack_into(f"<{len(sums)}Q", out, _SUMS, *sums)
     end = _SUMS + 8 * len(sums)
     out[end : PAGE - 4] = bytes(PAGE - 4 - end)
@@ -71,7 +68,7 @@ def write_page(version: Version, geometry: Geometry, sums: list[int], out: memor
 
 
 def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path) -> list[int]:
-    """Return the sums of ``version``; CorruptFile where the page is that of another, or damaged."""
+    """Return the sums of ``version``; CorruptFile if the page is of another version, or damaged."""
     found = _HEADER.unpack_from(page)
     (crc,) = struct.unpack_from("<I", page, PAGE - 4)
     what = f"partition {version.partition} in {path} is damaged"
@@ -101,7 +98,7 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
 
 
 def check_sum(version: Version, chunk: Chunk, expected: int, got: int, path: Path, at: int) -> None:
-    """Raise CorruptFile unless a chunk has the sum that it was written with."""
+    """Raise CorruptFile unless a chunk has the sum in its page."""
     if expected != got:
         raise CorruptFile(
             f"partition {version.partition} in {path} is damaged at offset {at}",

@@ -1,16 +1,15 @@
-"""The controller of queues through which a GPU reads and writes files: threads of the host.
+"""Host threads that serve the queues through which a GPU reads and writes files.
 
-It stands where the controller of an NVMe drive stands: it finds commands in the submission queues,
-moves pages between files and the queues' staging memory, and posts completions, in the format of
-kernels/queue_rules.py. Commands that follow each other in the file and in memory are moved by one
-call of the system. Files are opened with O_DIRECT; where the file system has none, as tmpfs,
-without.
+They take the part of an NVMe drive's controller: they find commands in the submission queues, move
+pages between files and the queues' staging memory, and post completions, in the format of
+kernels/queue_rules.py. One system call moves commands that are consecutive in the file and in
+memory. Files are opened with O_DIRECT, unless the file system does not support it, like tmpfs.
 
     with Controller(queues.shared, [path]) as controller:
         result = queues.transfer(Operation.READ, 0, 0, data)
 
-One process alone may have a file's queues, and threads of Python share its lock: a producer sees
-the bandwidth of the disk where pages are large (128 KiB and more), not where they are 4 KiB.
+Only one process may serve the queues of a file, and Python's threads share its lock: a producer
+gets the bandwidth of the disk with large pages (from 128 KiB), but not with pages of 4 KiB.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.queue_rules import Operation, Queue, QueueMemory, tag
 
-_AT_ONCE = 2 << 20  # bytes that one call of the system moves at most
+_AT_ONCE = 2 << 20  # bytes that one system call moves, at most
 _SPINS = 50  # polls of empty queues before a thread sleeps
 _SLEEP = 5e-5  # seconds
 
@@ -36,8 +35,8 @@ _SLEEP = 5e-5  # seconds
 class Controller:
     """Threads that serve every queue of ``shared`` until ``close``.
 
-    files    what commands call file 0, 1, ...; opened for reading and writing, and made if need be
-    threads  of the host; each takes commands of any queue. Of one queue, several may move at once
+    files    numbered 0, 1, ... in commands; opened for reading and writing, made if missing
+    threads  of the host; each takes commands from any queue, several also from the same queue
     """
 
     def __init__(self, shared: QueueMemory, files: Sequence[Path], *, threads: int = 4) -> None:
@@ -70,7 +69,7 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        """Finish what was taken, take nothing more, mark queues as stopped, and close the files."""
+        """Finish taken commands, take no others, mark queues as stopped, and close the files."""
         self._closing.set()
         for thread in self._threads:
             thread.join()
@@ -88,7 +87,7 @@ class Controller:
         try:
             self._look(number)
         except BaseException as error:
-            # A kernel must not wait for who is gone.
+            # Without a controller, a kernel must not wait.
             self._error = error
             self._stop()
 
@@ -111,7 +110,7 @@ class Controller:
                 time.sleep(_SLEEP)
 
     def _move(self, side: _Side, run: Array) -> None:
-        """Move pages that follow each other, and post their completions."""
+        """Move consecutive pages, and post their completions."""
         size = int(run["bytes"].sum(dtype=np.int64))
         page = int(run["page"][0])
         begin = page * side.queue.form.page_bytes
@@ -120,18 +119,18 @@ class Controller:
         try:
             moved = self._call(run[0], memory)
             if moved < size:
-                status = errno.EIO  # the file ends before
+                status = errno.EIO  # the end of the file
         except OSError as error:
             status = error.errno or errno.EIO
         with self._counting:
             self.moved += moved
         while not side.post(run, moved, status):
             if self._closing.is_set():
-                return  # completions are not read any more
+                return  # no producer reads completions any more
             time.sleep(_SLEEP)
 
     def _call(self, command: Any, memory: Array) -> int:
-        """Move as much as the system will; return how much."""
+        """Make one system call; return the bytes that it moved."""
         file, offset = int(command["file"]), int(command["offset"])
         if file >= len(self._files):
             raise OSError(errno.EBADF, "no such file")
@@ -158,10 +157,10 @@ class _Side:
         self._taking, self._posting = threading.Lock(), threading.Lock()
 
     def take(self) -> Any:
-        """Return a copy of commands that one call can move, the oldest first; None: no commands."""
+        """Return a copy of the oldest commands that one system call can move; None: no commands."""
         queue, entries = self.queue, self.queue.form.entries
         if int(queue.submitted[0]) == self._taken:
-            return None  # without the lock: what is missed is found at the next poll
+            return None  # without the lock: the next poll finds missed commands
         with self._taking:
             count = int(queue.submitted[0]) - self._taken
             if count <= 0:
@@ -173,7 +172,7 @@ class _Side:
             return run
 
     def post(self, run: Array, moved: int, status: int) -> bool:
-        """Write completions for the commands of ``run``; False: the queue is still full."""
+        """Write completions for the commands of ``run``; False if the queue is still full."""
         queue, entries = self.queue, self.queue.form.entries
         ends = np.cumsum(run["bytes"], dtype=np.int64)
         with self._posting:
@@ -191,7 +190,7 @@ class _Side:
 
 
 def _follow(commands: Array, page_bytes: int) -> int:
-    """Return how many of these commands, from the first on, are one move."""
+    """Return how many of these commands, from the first on, one system call can move."""
     sizes = commands["bytes"].astype(np.int64)
     before, after = commands[:-1], commands[1:]
     joined = (
@@ -206,7 +205,7 @@ def _follow(commands: Array, page_bytes: int) -> int:
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """Return a file descriptor, and whether it goes around the page cache."""
+    """Return a file descriptor, and whether it bypasses the page cache."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o666), hasattr(os, "O_DIRECT")

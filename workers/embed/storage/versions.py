@@ -1,15 +1,15 @@
-"""Which version of each partition is whole: checkpoints of a table that is written all the time.
+"""Checkpoints of a table: the version of every partition, while training writes newer ones.
 
-    nodes.table                      every partition, in two or three places (storage); of
+    nodes.table                      every partition, in two or three places (storage); with
                                      several ranks nodes-000.table and so on
     last.safetensors, best.safetensors
-                                     a checkpoint each: relations and their optimizer state, which
-                                     are not in the table, the version of every partition, and what
-                                     the job says of it
+                                     one checkpoint each: relations and their optimizer state, which
+                                     are not in the table, the version of every partition, and the
+                                     job's own description
 
-A checkpoint is written when the partitions are on the disk, and takes its name in one rename. A
-process that is killed anywhere leaves the one before. A place that a checkpoint names is not
-written to.
+A checkpoint is written after the partitions are on the disk, and renamed to its name. If the
+process is killed at any time, the checkpoint before it remains. Places that a checkpoint names are
+not written to.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from penstock.workers.embed.storage import Geometry, PartitionFile, Version
 from penstock.workers.training import checkpoint
 
 LAST, BEST = "last", "best"
-_ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
+_ATTEMPTS = 5  # reads of a checkpoint that a training run replaces meanwhile
 R = TypeVar("R")
 V = TypeVar("V", bound="Versions")
 
 
 def table_path(folder: Path, geometry: Geometry, file: int = 0) -> Path:
-    """Return where a table lies in a folder of checkpoints: its file, or that of one rank."""
+    """Return the path of a table in a folder of checkpoints: one file, or one per rank."""
     return folder / ("nodes.table" if geometry.files == 1 else f"nodes-{file:03d}.table")
 
 
 class Versions:
-    """Which version of each partition is the newest, and where the next one may be written.
+    """The newest version of each partition, and the place for the next.
 
-    versions.current(3)         what to read
-    versions.next(3)            what to write: in a place that no checkpoint names
-    versions.wrote(version)     it is written: it is the newest now
-    versions.keep("last")       a checkpoint names the newest ones: their places are kept
+    versions.current(3)         the version to read
+    versions.next(3)            the version to write, in a place that no checkpoint names
+    versions.wrote(version)     its write was requested: it is the newest now
+    versions.keep("last")       a checkpoint names the newest versions: their places are kept
     """
 
     def __init__(self, geometry: Geometry, newest: Iterable[Version] | None = None) -> None:
@@ -54,21 +54,21 @@ class Versions:
         self._kept: dict[str, tuple[Version, ...]] = {}
 
     def current(self, partition: int) -> Version:
-        """Return the newest version of a partition; number 0: it was never written."""
+        """Return the newest version of a partition; number 0 if it was never written."""
         return self.newest[partition]
 
     def next(self, partition: int) -> Version:
-        """Return what is written next: one more, in a place that no checkpoint names."""
+        """Return the next version to write, in a place that no checkpoint names."""
         taken = {
             kept[partition].place for kept in self._kept.values() if kept[partition].number > 0
         }
         free = (place for place in range(self.geometry.places) if place not in taken)
         place = next(free, None)
-        assert place is not None, "two checkpoints are kept of two places"
+        assert place is not None, "two checkpoints name both places"
         return Version(partition, place, self.newest[partition].number + 1)
 
     def wrote(self, version: Version) -> None:
-        """Note that the write of ``version`` was requested."""
+        """Record that the write of ``version`` was requested."""
         self.newest[version.partition] = version
 
     def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
@@ -77,9 +77,9 @@ class Versions:
 
 
 class RankVersions(Versions):
-    """The versions of the partitions that one of several ranks has, in the places of its file.
+    """The versions of the partitions of one of several ranks, in the places of its file.
 
-    versions.dropped(3)   another rank has it now: its place is free, unless a checkpoint names it
+    versions.dropped(3)   another rank has it now: its place is free unless a checkpoint names it
     """
 
     def __init__(
@@ -94,25 +94,25 @@ class RankVersions(Versions):
         self._writing: dict[int, int] = {}
 
     def next(self, partition: int) -> Version:
-        """Return what is written next, in a place that holds nothing which is still wanted."""
+        """Return the next version to write, in a free place."""
         taken = {kept.place for versions in self._kept.values() for kept in versions}
         taken |= {v.place for v in self.newest if v.number > 0 and v.partition != partition}
         taken |= {place for other, place in self._writing.items() if other != partition}
         free = (place for place in range(self.geometry.file_places) if place not in taken)
         place = next(free, None)
-        assert place is not None, "more partitions on this rank than its file is for"
+        assert place is not None, "this rank has more partitions than its file has places for"
         self._writing[partition] = place
-        # One count for all: a partition that went and came back has a number that it never had.
+        # One count for all partitions: one that left and came back gets a number that it never had.
         self._number += 1
         return Version(partition, place, self._number, self.file)
 
     def wrote(self, version: Version) -> None:
-        """Take note that ``version`` is written."""
+        """Record that the write of ``version`` was requested."""
         super().wrote(version)
         self._writing.pop(version.partition, None)
 
     def dropped(self, partition: int) -> None:
-        """Take note that this rank does not have a partition any more."""
+        """Record that this rank does not have a partition any more."""
         self.newest[partition] = Version(partition, 0, 0, self.file)
 
     def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
@@ -125,13 +125,13 @@ class RankVersions(Versions):
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """One checkpoint, read.
+    """One checkpoint that was read.
 
-    number     how many were written before it, and it
+    number     counts checkpoints, from 1
     geometry   of the table
     versions   of every partition
-    tensors    relations and whatever else the job gave, by name, in host memory
-    about      what the job said of it: epoch, position, losses, options
+    tensors    relations and other tensors of the job, by name, in host memory
+    about      the job's description: epoch, position, losses, options
     """
 
     name: str
@@ -145,7 +145,7 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one folder.
 
-    Checkpoints(folder).load("last")              None: there is none
+    Checkpoints(folder).load("last")              None if it does not exist
     checkpoints.save(table, versions, tensors, about, names=("last", "best"))
     """
 
@@ -157,26 +157,26 @@ class Checkpoints:
         return self.path(name).is_file()
 
     def path(self, name: str = LAST) -> Path:
-        """Return where the checkpoint of that name is."""
+        """Return the path of the checkpoint of that name."""
         return self.folder / f"{name}.safetensors"
 
     def versions(self, geometry: Geometry) -> Versions:
-        """Return where to resume: the versions of the last checkpoint, or initial ones.
+        """Return the versions to resume from: those of the last checkpoint, or initial ones.
 
-        The places of the best one, if it exists, are kept, too.
+        The places of the best checkpoint, if it exists, are kept, too.
         """
         return self._with_kept(Versions(geometry, self._newest()))
 
     def rank_versions(self, geometry: Geometry, file: int) -> RankVersions:
-        """Return the same of one of several ranks, which has a file of its own."""
+        """Return the same for one of several ranks, which has its own file."""
         return self._with_kept(RankVersions(geometry, file, self._newest()))
 
     def has_all(self) -> bool:
-        """Whether there is a last checkpoint, and every partition was written by then."""
+        """Whether the last checkpoint exists and has every partition."""
         return self.has(LAST) and all(v.number for v in _versions(self._about(LAST)))
 
     def holders(self, name: str = LAST) -> tuple[int, ...]:
-        """Return which rank had each partition when a checkpoint was written."""
+        """Return the rank that had each partition when the checkpoint was written."""
         return tuple(version.file for version in _versions(self._about(name)))
 
     def _newest(self) -> tuple[Version, ...] | None:
@@ -191,18 +191,17 @@ class Checkpoints:
         return versions
 
     def load(self, name: str = LAST) -> Checkpoint:
-        """Read a checkpoint; what it names is compared with its checksums.
+        """Read a checkpoint and verify its checksums; partitions are verified when they are read.
 
-        Partitions are compared when they are read. Where training writes the next one meanwhile,
-        and removes the files of this, that one is read.
+        If training replaces the checkpoint meanwhile, the new one is read.
         """
         return self.retried(name, lambda: self._load(name))
 
     def retried(self, name: str, read: Callable[[], R]) -> R:
-        """Return what ``read`` makes of a checkpoint, of a newer one where that took its place.
+        """Return the result of ``read``, called again if a newer checkpoint replaced this one.
 
-        Training keeps what its checkpoint names until it has written the next. So a file that is
-        not as the manifest says is damaged only if the manifest is the same as before.
+        Training keeps the data that its checkpoint names until it has written the next. So data
+        that does not match the checkpoint is damaged only if the checkpoint is still the same.
         """
         for _ in range(_ATTEMPTS):
             before = self.mark(name)
@@ -220,10 +219,7 @@ class Checkpoints:
         ) from last
 
     def mark(self, name: str) -> bytes:
-        """Return what identifies a checkpoint, empty if there is none.
-
-        That is its header, which has the SHA-256 of what it holds.
-        """
+        """Return the header of a checkpoint, which has its SHA-256; empty if there is none."""
         try:
             with self.path(name).open("rb") as file:
                 return file.read(int.from_bytes(file.read(8), "little"))
@@ -246,8 +242,8 @@ class Checkpoints:
     ) -> None:
         """Write a checkpoint of the newest versions under one name or several.
 
-        All partitions that memory holds must have been written (``PartitionBuffer.flush``). Where
-        the disk is full, or the process is killed, the checkpoints before are as they were.
+        All partitions in memory must have been written (``PartitionBuffer.flush``). If the disk is
+        full or the process is killed, earlier checkpoints do not change.
         """
         table.flush()
         names = tuple(names)
@@ -272,7 +268,7 @@ class Checkpoints:
             "partitions": [[version.place, version.number, version.file] for version in versions],
             "about": about,
         }
-        # The last one last: it says how good the best is, which therefore has to be there by then.
+        # The last one last: it records the score of the best, which must exist by then.
         for name in sorted(names, key=lambda name: name == LAST):
             checkpoint.save(self.path(name), tensors, body)
 
@@ -287,7 +283,7 @@ def _versions(about: dict[str, Any]) -> tuple[Version, ...]:
 
 
 def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version, ...]]:
-    """Return the table of a checkpoint, and the version of each partition, if they can be."""
+    """Return the geometry and the versions of a checkpoint, or raise if they are impossible."""
     try:
         geometry, versions = Geometry(**about["geometry"]), _versions(about)
         if type(about["number"]) is not int or about["number"] < 1:

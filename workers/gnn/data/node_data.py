@@ -122,7 +122,7 @@ def read_nodes(
     *,
     for_training: bool,
 ) -> NodeData:
-    """Return data to train on, or raise for what is missing; every rank calls it.
+    """Return data to train on, or raise if something is missing; every rank calls it.
 
     Without ``for_training`` labels and splits may be missing.
     """

@@ -49,8 +49,7 @@ class Halo:
 
     overlap     False: an exchange completes at its start; may change between exchanges
     skip_exchange  nothing is exchanged, packed or added: rows of ghosts keep stale values; the same
-    on
-                all ranks, it may change between exchanges
+                on all ranks, it may change between exchanges
     before      called before an exchange that completes at its start
     sent_bytes  bytes of rows that this rank has sent, or written into others' memory
     sharing     whether ranks of one host write into each other's memory, or send messages too. The
@@ -96,7 +95,8 @@ class Halo:
         self._copies: list[tuple[AnyArray, AnyArray]] | None = None
         self._separate: AnyArray | None = None  # where separate ghosts arrived
         self._targeted = False  # whether targets_backward was called for the next start_backward
-        self._target: SharedHalo | None = None  # where it directed rows; None: in messages
+        # the rows that it assigned; None: rows travel in messages
+        self._target: SharedHalo | None = None
         self._received: dict[int, AnyArray] | None = None  # gradients to add, by peer
         self.sent_bytes = 0
 

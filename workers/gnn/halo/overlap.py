@@ -7,8 +7,7 @@ After a training run, epochs of three kinds alternate, all by the same transport
 usual           as in a training run
 left out        nothing is exchanged: the same work is done on stale rows and sums
 not overlapped  each exchange begins after a barrier, whose time is not counted, and completes
-before
-                any other computation
+                before any other computation
 
     exposed = usual - left out          the time that communication adds to an epoch
     whole   = not overlapped - left out the time of the communication itself

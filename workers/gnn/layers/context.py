@@ -229,8 +229,7 @@ class Context:
     def gather(
         self, x: AnyArray, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
     ) -> None:
-        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed, then compute the
-        rest.
+        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed, then the others.
 
         ``work(first, last)`` computes rows, ``then(first, last)`` the next step on them.
         """

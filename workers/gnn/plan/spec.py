@@ -328,7 +328,8 @@ class Training:
     """on GPUs: tf32 for matrix products; bf16: that, and neighbours' rows are aggregated as
     bfloat16, with float32 sums"""
     profile: bool = False
-    """measure where the time of an epoch goes, as a table and a timeline of one epoch"""
+    """measure the parts of an epoch's time, as a table and a timeline of one epoch"""
+
     cuda_graph: bool = True
     """on one GPU, capture the epoch in a CUDA graph"""
     measure_overlap: Annotated[int, Field(ge=LEAST_ROUNDS)] | None = None
