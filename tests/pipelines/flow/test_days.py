@@ -20,6 +20,7 @@ stages:
     input: purchases/{{date}}
     source: user
     target: item
+    base: "{{previous}}"
     expect: {nodes: within 10 % of previous, edges: within 20 % of previous}
   vectors: {job: word2vec, input: graph, dim: 8, init: "{{previous}}", publish: published}
 """
