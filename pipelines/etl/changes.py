@@ -26,8 +26,9 @@ from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of, put_shard
 from penstock.pipelines.etl.writing.change import change_rows
+from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
-from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape, shuffle_batch
+from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape
 from penstock.writer import write_nodes
 
 if TYPE_CHECKING:
@@ -74,8 +75,12 @@ def change_graph(job: EtlJob) -> Manifest:
     numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
     timed = None if job.options.merge_times else shape.time_type
     unweighted = replace(shape, weighted=False, time_type=timed)
-    added = _shuffle(job, batches, "train", shape, numbering)
-    gone = _shuffle(job, batches, "remove", unweighted, numbering)
+    parts = {}
+    for use, cut in (("train", shape), ("remove", unweighted)):
+        folders, results = shuffle(job, batches, cut, numbering, use)
+        parts[use] = Segments(folders, [result["offsets"] for result in results], cut)
+        job.counts.not_removed += sum(result["unknown"] for result in results)
+    added, gone = parts["train"], parts["remove"]
     manifest = _write_shards(job, base, shape, added, gone)
     return _with_nodes(job, base, ids, new, manifest)
 
@@ -94,32 +99,6 @@ def _number(job: EtlJob, batches: list[EncodedBatch], ids: Ids) -> tuple[Array, 
     new = np.flatnonzero((found < 0) & named)
     found[new] = job.base.manifest.nodes + np.arange(len(new))
     return found, new
-
-
-def _shuffle(
-    job: EtlJob, batches: list[EncodedBatch], use: str, shape: Shape, numbering: Numbering
-) -> Segments:
-    """Send edges to add or to remove to the bins of their rows."""
-    chosen = [(i, batch) for i, batch in enumerate(batches) if batch.use == use]
-    folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in chosen]
-    results = job.connected.tasks(
-        "sort edges into bins",
-        shuffle_batch,
-        [
-            (batch.folder, i, batch.rows, shape, numbering, folder)
-            for (i, batch), folder in zip(chosen, folders, strict=True)
-        ],
-        [batch.rows for _, batch in chosen],
-        "edges",
-        both_ways=not job.options.directed,
-        keep_loops=job.options.self_loops == "keep",
-    )
-    if use == "train":
-        loops = sum(result["loops"] for result in results)
-        job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
-    else:
-        job.counts.not_removed += sum(result["unknown"] for result in results)
-    return Segments(folders, [result["offsets"] for result in results], shape)
 
 
 def change_shard(

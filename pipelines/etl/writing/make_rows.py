@@ -99,25 +99,26 @@ def build(
 
 
 def shuffle(
-    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering, use: str = "train"
 ) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Send the training edges to their bins; return the folders of segments and the results."""
-    train = [(i, batch) for i, batch in enumerate(batches) if batch.use == "train"]
-    folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in train]
+    """Send edges to their bins; return the folders of segments and the results."""
+    chosen = [(i, batch) for i, batch in enumerate(batches) if batch.use == use]
+    folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in chosen]
     results = job.connected.tasks(
         "sort edges into bins",
         shuffle_batch,
         [
             (batch.folder, i, batch.rows, shape, numbering, folder)
-            for (i, batch), folder in zip(train, folders, strict=True)
+            for (i, batch), folder in zip(chosen, folders, strict=True)
         ],
-        [batch.rows for _, batch in train],
+        [batch.rows for _, batch in chosen],
         "edges",
         both_ways=not job.options.directed,
         keep_loops=job.options.self_loops == "keep",
     )
-    loops = sum(result["loops"] for result in results)
-    job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
+    if use == "train":
+        loops = sum(result["loops"] for result in results)
+        job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
     return folders, results
 
 
