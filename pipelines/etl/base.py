@@ -111,16 +111,17 @@ class Base:
             if before != now and what not in without:
                 raise self._other(what, before, now)
 
-    def relations(self, names: Iterable[Any]) -> tuple[Any, ...]:
-        """Return all relations by number: those of the base, then new ones."""
-        known = self.manifest.relations or ()
-        now = {str(name): name for name in names}
-        kind = type(next(iter(now.values()), ""))
-        try:
-            before = [now[text] if text in now else kind(text) for text in known]
-        except ValueError:
-            raise self._other("relations", "text", "numbers") from None
-        return (*before, *sorted(name for text, name in now.items() if text not in known))
+    def relations(self, names: Iterable[Any], *, text: bool) -> tuple[Any, ...]:
+        """Return all relations by number, as text or numbers: the base's, then those of ``names``
+        that it lacks.
+        """
+        known: list[Any] = list(self.manifest.relations or ())
+        if not text:
+            try:
+                known = [int(name) for name in known]
+            except ValueError:
+                raise self._other("relations", "text", "numbers") from None
+        return (*known, *sorted({*names}.difference(known)))
 
     def find(self, ids: NodeIds) -> Array:
         """Return the base's internal id of each node, -1 if it has none: (ids,) int64."""

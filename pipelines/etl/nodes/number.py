@@ -83,9 +83,10 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
         ],
         [piece for _, piece in listed],
     )
-    batches, relations = [], set()
+    batches, relations, new = [], set(), set()
     for (use, _), folder, result in zip(listed, folders, results, strict=True):
         relations |= set(result["relations"])
+        new |= set() if use == "remove" else set(result["relations"])
         job.counts.count_input(result)
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
@@ -93,7 +94,9 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
     if job.options.split_edges is not None and job.options.split_edges_by == "time":
         train = [r for (use, _), r in zip(listed, results, strict=True) if use == "train"]
         job.time_cuts = _time_cuts([one for r in train for one in r["times"]], job.options)
-    job.relations = tuple(sorted(relations)) if job.base is None else job.base.relations(relations)
+    job.relations = tuple(sorted(relations))
+    if job.base is not None:
+        job.relations = job.base.relations(new, text=not relations or type(job.relations[0]) is str)
     if not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"

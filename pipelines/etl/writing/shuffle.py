@@ -90,7 +90,7 @@ class Numbering:
 
     ranges: tuple[Path, ...]  # folders that merge_ids left
     bases: tuple[int, ...]  # internal id of the first id of each range
-    relations: tuple[Any, ...]  # all relations, ascending
+    relations: tuple[Any, ...]  # all relations, by number
     permutation: Path | None  # (nodes,) ids by --relabel random
 
 
@@ -123,7 +123,7 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
     if numbering.relations:
         position = {name: i for i, name in enumerate(numbering.relations)}
         names = SortedIds.load(folder, "relation_names").to_list()
-        table = np.array([position[name] for name in names], np.int32)
+        table = np.array([position.get(name, -1) for name in names], np.int32)
         relations = table[spill.take(folder, "relations", np.int32)]
     columns = {name: spill.take(folder, name, dtype) for name, dtype in shape.payloads()}
     return Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)
@@ -172,7 +172,9 @@ def shuffle_batch(
     def make(folder: Path) -> dict[str, Any]:
         edges = read_batch(batch, number, rows, shape, numbering)
         loops = int(np.count_nonzero(edges.sources == edges.targets))
-        known = (edges.sources >= 0) & (edges.targets >= 0)  # false of edges to remove alone
+        known = (edges.sources >= 0) & (edges.targets >= 0)  # false only of edges to remove
+        if edges.relations is not None:
+            known &= edges.relations >= 0
         edges = edges if known.all() else edges.where(known)
         result = write_segments(edges, shape, folder, both_ways=both_ways, keep_loops=keep_loops)
         return result | {"loops": loops, "unknown": int(rows - np.count_nonzero(known))}

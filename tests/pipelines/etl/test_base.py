@@ -167,8 +167,17 @@ def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_p
         patched.setattr(EtlJob, "bin_edges", 8_000)
         etl(tmp_path / "before.parquet", tmp_path / "g0")
         etl(tmp_path / "after.parquet", tmp_path / "g1", base=tmp_path / "g0")
-        run(["etl", str(tmp_path / "g2"), "--base", str(tmp_path / "g0"), "--add",
-             str(tmp_path / "new.parquet"), "--quiet"])  # fmt: skip
+        run(
+            [
+                "etl",
+                str(tmp_path / "g2"),
+                "--base",
+                str(tmp_path / "g0"),
+                "--add",
+                str(tmp_path / "new.parquet"),
+                "--quiet",
+            ]
+        )
     shards = len(Graph.open(tmp_path / "g0").manifest.shards)
     for name in ("g1", "g2"):
         files = list((tmp_path / name).rglob("shards/*/*.npy"))
@@ -184,13 +193,15 @@ def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_p
 
 
 def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Path):
-    frame = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [1, 2, 3, 2]})
-    etl(save(tmp_path, "before", frame), tmp_path / "g0")
-    gone = save(tmp_path, "gone", pd.DataFrame({"src": [1, 3, 9], "dst": [0, 1, 2]}))
-    options: dict[str, Any] = {"base": tmp_path / "g0", "remove": [gone]}
+    frame = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [1, 2, 3, 2], "relation": list("aabb")})
+    etl(save(tmp_path, "before", frame), tmp_path / "g0", directed=False)
+    gone = pd.DataFrame({"src": [1, 3, 9, 0], "dst": [0, 1, 2, 1], "relation": list("aaac")})
+    given = save(tmp_path, "gone", gone)
+    options: dict[str, Any] = {"base": tmp_path / "g0", "remove": [given]}
     report = etl([], tmp_path / "g1", **options)
-    assert (report.removed, report.not_removed) == (1, 2)
-    assert Graph.open(tmp_path / "g1").num_edges == 6
+    assert (report.removed, report.not_removed) == (1, 3)
+    changed = Graph.open(tmp_path / "g1")
+    assert (changed.num_edges, changed.manifest.relations) == (6, ("a", "b"))
     with pytest.raises(InputError):
         etl([], tmp_path / "g2", strict=True, **options)
     assert not (tmp_path / "g2").exists()
@@ -240,3 +251,27 @@ def test_a_change_needs_its_base_and_a_snapshot_its_edges(tmp_path: Path):
             etl(given, tmp_path / "g1", **options)
     assert not (tmp_path / "g1").exists()
     assert json.loads((tmp_path / "g0/graph.json").read_text())["nodes"] == 2
+
+
+def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
+    frame = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "relation": [10, 30, 30]})
+    etl(save(tmp_path, "before", frame), tmp_path / "g0")
+    new = save(tmp_path, "new", pd.DataFrame({"src": [3], "dst": [0], "relation": [20]}))
+    gone = save(tmp_path, "gone", frame[frame.relation == 10])
+    for name, options in (
+        ("g1", {"add": [new], "remove": [gone]}),
+        ("g2", {"remove": [gone]}),
+    ):
+        etl([], tmp_path / name, base=tmp_path / "g0", **options)
+    etl(
+        save(tmp_path, "after", frame.assign(relation=[10, 30, 20])),
+        tmp_path / "g3",
+        base=tmp_path / "g0",
+    )
+    found = [Graph.open(tmp_path / name) for name in ("g1", "g2", "g3")]
+    assert [one.manifest.relations for one in found] == [
+        ("10", "30", "20"),
+        ("10", "30"),
+        ("10", "30", "20"),
+    ]
+    assert [sorted(one.csr().relations.tolist()) for one in found] == [[1, 1, 2], [1, 1], [0, 1, 2]]
