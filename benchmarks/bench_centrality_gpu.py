@@ -411,7 +411,7 @@ def main() -> None:
             share = floors[name] / seconds
             print(
                 f"{name:14} {seconds:7.2f} s for {count:,} graphs on {device}: "
-                f"{1e6 * seconds / count:.2f} us a graph; at most {most:.2f} s: {verdict}; "
+                f"{1e6 * seconds / count:.2f} us per graph; at most {most:.2f} s: {verdict}; "
                 f"{share:.0%} of the floor"
             )
     if given.json:

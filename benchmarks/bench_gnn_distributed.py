@@ -72,7 +72,7 @@ def quartiles(values, how):
 def compare(graph, folder, counts, given):
     """Print the table of a graph; return whether the promises are kept."""
     print(
-        "| ranks | cut | ghosts a node | epoch ms | exposed ms | whole ms | hidden | "
+        "| ranks | cut | ghosts per node | epoch ms | exposed ms | whole ms | hidden | "
         "curves differ | with dropout |\n|" + "---|" * 9,
         flush=True,
     )

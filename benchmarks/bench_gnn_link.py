@@ -64,7 +64,7 @@ def main():
     given = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     print(
-        "| edges to other blocks | ghosts a node | link | epoch ms | communication left out ms | "
+        "| edges to other blocks | ghosts per node | link | epoch ms | communication left out ms | "
         "exposed ms | whole ms | hidden |\n|" + "---|" * 8,
         flush=True,
     )

@@ -5,7 +5,7 @@
 Compared, each ``--rounds`` times and in turns, medians in GB/s:
 
     direct   threads of the host alone, the number of the controller's, with O_DIRECT and the most
-             bytes a call that the controller moves at once, to and from page-locked memory
+             bytes per call that the controller moves at once, to and from page-locked memory
     batch    the kernel that enqueues at precomputed positions, rings once and polls together
     locked   the kernel whose threads each take the queue's lock to enqueue, ring and free
 
@@ -36,7 +36,7 @@ from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, align
 from penstock.workers.embed.storage.queue_controller import Controller
 
 CHECKED = 16 << 20  # bytes of the file that are compared
-AT_ONCE = 2 << 20  # bytes a call, as the controller's most
+AT_ONCE = 2 << 20  # bytes per call, as the controller's most
 SMALL_FORM, SMALL_SIZE = QueueFormat(entries=256, page_bytes=4096), 64 << 20
 
 

@@ -37,9 +37,7 @@ def approximate(folder: Path, values: np.ndarray, **given: object) -> tuple[dict
     """Run the job; return its report, CPU seconds, and seconds."""
     np.save(folder / "x.npy", values)
     begun, wall = time.process_time(), time.perf_counter()
-    report = penstock.similar(
-        folder / "x.npy", k=K, approximate=True, cluster="threads", **given
-    )  # fmt: skip
+    report = penstock.similar(folder / "x.npy", k=K, approximate=True, cluster="threads", **given)
     return report.to_dict(), time.process_time() - begun, time.perf_counter() - wall
 
 

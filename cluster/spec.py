@@ -101,8 +101,8 @@ class ClusterSpec:
 
     cluster: Annotated[str, AfterValidator(_where), Parameter(name="--cluster")] = "auto"
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
-    cuda: a process per GPU; tcp://host:port, a scheduler file, or the name of a cluster that runs
-    already; a YAML file with these options; auto: what fits the job"""
+    cuda: one process per GPU; tcp://host:port, a scheduler file, or the name of a running cluster;
+    a YAML file with these options; auto: chosen for the job"""
     workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n")] = None
     """how many workers; ranks for mpi [default: one per core, GPU or slot; fewer if memory is
     scarce]"""
@@ -116,7 +116,7 @@ class ClusterSpec:
     mpiexec: Annotated[str, AfterValidator(_program)] | None = None
     """the mpiexec that starts ranks, or srun [default: that of the MPI that mpi4py loads]"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """what workers compute on; auto: on a GPU if there is one"""
+    """device of the workers; auto: a GPU if there is one"""
     device_pool: str | None = None
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
     device_limit: str | None = None

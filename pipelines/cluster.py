@@ -22,7 +22,7 @@ from penstock.pipelines.help_page import OPTIONS
 
 app = App(name="cluster", group_parameters=OPTIONS)
 
-Name = Annotated[str, Parameter(help="what jobs call it: --cluster NAME")]
+Name = Annotated[str, Parameter(help="its name, which jobs give as --cluster NAME")]
 
 
 @app.command(name="start", sort_key=1)

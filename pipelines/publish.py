@@ -60,8 +60,10 @@ def command(
     with output_lock(outputs, command="penstock run"), place.locked():
         known = record_of(found, str(stage))
         if not is_whole(known) or not is_there(made, known):
-            raise InputError(f"{made} is not the output of {found.name} any more",
-                             remedy="Name the run that made it: penstock runs list")  # fmt: skip
+            raise InputError(
+                f"{made} is not the output of {found.name} any more",
+                remedy="Name the run that made it: penstock runs list",
+            )
         place.refuse_others()
         version = version_of(found.name, found.date)
         if (later := place.later(version)) is not None:

@@ -32,9 +32,16 @@ if TYPE_CHECKING:
 
 # Options with which the same graph has the same values.
 _DECIDING = (
-    "metrics", "weighted", "wf_improved", "normalized", "endpoints", "alpha", "tol", "max_iter",
+    "metrics",
+    "weighted",
+    "wf_improved",
+    "normalized",
+    "endpoints",
+    "alpha",
+    "tol",
+    "max_iter",
     "dtype",
-)  # fmt: skip
+)
 
 
 def structures_of(batch: GraphBatch) -> Array:
@@ -57,8 +64,10 @@ class Base:
         from penstock.pipelines.centrality.output import FORMAT
 
         body = FORMAT.load(path)
-        before, now = ({n: given.get(n) for n in _DECIDING}
-                       for given in (body["options"], given_options(options)))  # fmt: skip
+        before, now = (
+            {n: given.get(n) for n in _DECIDING}
+            for given in (body["options"], given_options(options))
+        )
         with FORMAT.reading(path):
             files = [FileEntry(**one) for one in with_names(body["files"]).values()]
         for entry in files:

@@ -181,9 +181,9 @@ class ZooOptions(Common):
     graphs: Annotated[int, Field(ge=1, le=LARGEST)] = 1000
     """number of graphs"""
     least_degree: Annotated[int, Field(ge=1, le=31)] = 8
-    """each graph's average degree is drawn between this"""
+    """least average degree of a graph"""
     most_degree: Annotated[int, Field(ge=1, le=31)] = 16
-    """and this"""
+    """largest average degree of a graph"""
 
     @model_validator(mode="after")
     def _agree(self) -> ZooOptions:

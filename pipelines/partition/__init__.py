@@ -40,7 +40,7 @@ class PartitionOptions:
     k: Annotated[int, Field(ge=1), Parameter(alias="-k")]
     """number of parts"""
     method: Method = "auto"
-    """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
+    """auto: the first that fits, in the paper's order; metis: fewest edges cut; components: no edge
     cut; greedy: even load, any cut; streaming: for graphs too large for METIS' memory or time, then
     refined if memory allows; random: even counts; hash: by the user's id, the same every day"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

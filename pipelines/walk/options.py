@@ -89,7 +89,7 @@ class WalkingOptions:
     until: Moment | None = None
     """only edges before this time; walks go forward in time"""
     zero_rows: Literal["error", "end"] = "error"
-    """nodes all of whose edges have weight 0: stop with an error, or end walks there"""
+    """if all edges of a node have weight 0: stop with an error, or end walks there"""
 
     sampler: Sampling = "auto"
     """sampling method; -v shows the choice of auto and its reason"""
@@ -150,8 +150,8 @@ class WalkOptions(WalkingOptions):
     """Options of ``penstock walk``."""
 
     placement: Literal["auto", "replicated", "partitioned"] = "auto"
-    """a copy of the graph on every worker, or a part of it on every rank [auto: the whole
-    graph if it fits, but a part of it with --parts]"""
+    """a copy of the graph on every worker, or one part on each rank; auto: a copy if it fits, but
+    parts with --parts"""
     parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
     """place the graph partitioned, into this many parts [default: the ranks of the cluster]"""
 

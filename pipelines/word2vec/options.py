@@ -75,7 +75,7 @@ class Word2vecOptions(WalkingOptions):
     """on CPUs, over a graph: consecutive walks draw their negative samples from a shared pool, so
     that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
-    """passes over the corpus [default: 5; over a graph, which has --walks per node, 1]"""
+    """passes over the corpus [default: 5, over a graph 1]"""
     lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.025
     """initial learning rate; it falls linearly with the trained words"""
     min_lr: Annotated[float, Field(ge=0), IN_FLOAT32] = 0.0001
@@ -111,11 +111,9 @@ class Word2vecOptions(WalkingOptions):
     shards: Count | None = None
     """with --deterministic: number of shards [default: 4]"""
     sync_words: Annotated[int, Field(ge=1000)] | None = None
-    """with --deterministic or several ranks: words that all together train between two exchanges;
+    """with --deterministic or several ranks: words that all ranks train between two exchanges;
     fewer give better vectors, but are slower [default: 5 per word of the vocabulary and at least
-    100,000, on GPUs 100 per word; fewer if that makes less than 150 exchanges (on GPUs 600 in up
-    to 100 million words, 50 in more than a billion words), but at least 2 per word of the
-    vocabulary, on GPUs 50,000]"""
+    100,000, on GPUs 100 per word; fewer in short runs]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """number of ranks to train on [default: ranks of --cluster mpi, else 1]"""
 

@@ -83,7 +83,7 @@ class Training:
     """A model, its loss, negatives and optimizer, and how it is computed."""
 
     model: Literal["dot", "distmult", "complex", "transe", "rotate"] | None = None
-    """score of an edge [default: complex, or dot where edges have no relations]"""
+    """score of an edge [default: complex, or dot if edges have no relations]"""
     dim: Annotated[int, Field(ge=1, le=4096)] = 100
     """values in the vector of a node; for complex and rotate one half real, one imaginary"""
     norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None

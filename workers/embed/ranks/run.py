@@ -221,7 +221,7 @@ class RankTrainer(EmbedTrainer):
         return all(self.comm.allgather(super()._finite()))
 
     def _share(self) -> float:
-        """Return the share of the training run that is done, if all ranks are equally far."""
+        """Return the share of the training run that is done, assuming that ranks progress alike."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
         done = (self._edges_before + here) / max(self.graph.num_edges, 1)
         return min((self.position.epoch + done) / self.training.epochs, 1.0)

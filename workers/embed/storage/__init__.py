@@ -103,7 +103,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a partition: a number that counts its writes, and its place.
+    """One version of a partition: a number, larger for later writes, and its place.
 
     Number 0 is the initial version, which is computed and not read.
 
