@@ -21,7 +21,7 @@ from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry, atomic
 from penstock.graph import Graph
 from penstock.manifest import Manifest
-from penstock.options import given_options
+from penstock.options import flag, given_options
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -32,9 +32,18 @@ if TYPE_CHECKING:
 _NODE_BYTES = 100  # while ids are looked up: the ids, their hash table, positions
 # Options of the base that hold for its changes, unless others are given.
 _RULES = (
-    "source", "target", "weight", "relation", "time", "source_type", "target_type", "self_loops",
-    "duplicates", "both_directions", "merge_times",
-)  # fmt: skip
+    "source",
+    "target",
+    "weight",
+    "relation",
+    "time",
+    "source_type",
+    "target_type",
+    "self_loops",
+    "duplicates",
+    "both_directions",
+    "merge_times",
+)
 _WAYS = ("undirected", "directed")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
 
@@ -47,7 +56,7 @@ class Base:
 
     @classmethod
     def open(cls, path: Path) -> Base:
-        """Open a graph that is no zoo."""
+        """Open a graph; a zoo is refused."""
         graph = Graph.open(path)
         if graph.manifest.graphs is not None:
             raise UsageError(f"--base {path} is a zoo", expected="one graph")
@@ -69,13 +78,12 @@ class Base:
         made, given = manifest.made.get("options", {}), given_options(options)
         if trimmed := [name for name in _TRIMS if made.get(name)]:
             raise UsageError(
-                f"{path} was made with --{trimmed[0].replace('_', '-')}, which is not known of "
-                "edges that were dropped",
+                f"{path} was made with {flag(trimmed[0])}, and lacks edges that may be needed",
                 remedy="Give all edges of today instead of --add and --remove",
             )
         if kept := [k for k in ("features", "labels", "splits", "heldout") if getattr(manifest, k)]:
             raise UsageError(
-                f"{path} has {kept[0]}, which edges alone do not say of new nodes",
+                f"{path} has {kept[0]}, which new edges do not have",
                 remedy="Give all edges of today, and --nodes, instead of --add and --remove",
             )
         found = {name: made[name] for name in _RULES if name in made and name not in given}
@@ -93,7 +101,7 @@ class Base:
         options = replace(options, **found)
         if options.both_directions == "once" and not options.directed:
             raise UsageError(
-                "--both-directions once does not say which direction of the base was listed first",
+                f"{path} was made with --both-directions once, and does not keep which was first",
                 remedy="Give all edges of today instead of --add and --remove",
             )
         return options

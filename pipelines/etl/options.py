@@ -21,9 +21,19 @@ from penstock.options import (
 )
 
 Format = Literal[
-    "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "zoo", "json",
-    "edgelists", "tu",
-]  # fmt: skip
+    "auto",
+    "parquet",
+    "arrow",
+    "csv",
+    "tsv",
+    "edgelist",
+    "npz",
+    "triples",
+    "zoo",
+    "json",
+    "edgelists",
+    "tu",
+]
 Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
@@ -78,13 +88,21 @@ _IGNORED: Rules = (
     (("strict",), "without --remove", lambda o: not o.remove),
     (
         (
-            "min_degree", "largest_component", "drop_isolated", "relabel", "split_edges", "valid",
-            "test", "split_nodes", "nodes", "features",
+            "min_degree",
+            "largest_component",
+            "drop_isolated",
+            "relabel",
+            "split_edges",
+            "valid",
+            "test",
+            "split_nodes",
+            "nodes",
+            "features",
         ),
         "with --add or --remove: they change a graph that is made",
         lambda o: o.changes,
     ),
-)  # fmt: skip
+)
 _IGNORED_IN_TABLES: Rules = (
     (("header", "delimiter"), "without a text file", lambda o, text: not text),
     (("label_missing", "label_kind"), "without --label", lambda o, _: o.label is None),
@@ -101,13 +119,22 @@ _IGNORED_IN_TABLES: Rules = (
 _IGNORED_IN_ZOOS: Rules = (
     (
         (
-            "largest_component", "relabel", "split_edges", "split_nodes", "valid", "test", "nodes",
-            "features", "source_type", "unknown_nodes", "base",
+            "largest_component",
+            "relabel",
+            "split_edges",
+            "split_nodes",
+            "valid",
+            "test",
+            "nodes",
+            "features",
+            "source_type",
+            "unknown_nodes",
+            "base",
         ),
         "in a zoo of graphs",
         lambda o: True,
     ),
-)  # fmt: skip
+)
 
 
 @options

@@ -16,30 +16,50 @@ if TYPE_CHECKING:
 
 # Each at least 4.5 : 1 against a white page and, inverted, against a dark one.
 COLOURS = (
-    "#0b62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#57534e", "#0e7490", "#be185d",
-    "#4d7c0f", "#717171",
-)  # fmt: skip
+    "#0b62a8",
+    "#c2410c",
+    "#15803d",
+    "#7e22ce",
+    "#a16207",
+    "#57534e",
+    "#0e7490",
+    "#be185d",
+    "#4d7c0f",
+    "#717171",
+)
 _MARKERS = {
-    "circle": "●", "square": "■", "triangle": "▲", "diamond": "◆", "inverted_triangle": "▼",
-}  # fmt: skip
+    "circle": "●",
+    "square": "■",
+    "triangle": "▲",
+    "diamond": "◆",
+    "inverted_triangle": "▼",
+}
 _MARKED = 25  # points of a line that have a marker, evenly spread
 _AXIS = {
-    "axis_label_text_color": "#1a1a1b", "major_label_text_color": "#1a1a1b",
-    "axis_label_text_font_style": "normal", "axis_label_text_font_size": "12px",
-    "major_label_text_font_size": "12px", "axis_line_color": "#767677",
-    "major_tick_line_color": "#767677", "minor_tick_line_color": None,
-}  # fmt: skip
+    "axis_label_text_color": "#1a1a1b",
+    "major_label_text_color": "#1a1a1b",
+    "axis_label_text_font_style": "normal",
+    "axis_label_text_font_size": "12px",
+    "major_label_text_font_size": "12px",
+    "axis_line_color": "#767677",
+    "major_tick_line_color": "#767677",
+    "minor_tick_line_color": None,
+}
 _THEME = {
     "attrs": {
         "Plot": {
-            "background_fill_color": None, "border_fill_color": None, "outline_line_color": None,
-            "sizing_mode": "stretch_width", "toolbar_location": None, "min_border": 4,
+            "background_fill_color": None,
+            "border_fill_color": None,
+            "outline_line_color": None,
+            "sizing_mode": "stretch_width",
+            "toolbar_location": None,
+            "min_border": 4,
         },
         "Axis": _AXIS,
         "Grid": {"grid_line_color": "#d5d7da"},
         "BasicTickFormatter": {"power_limit_high": 6, "power_limit_low": -4},
     }
-}  # fmt: skip
+}
 
 # Draws every chart. What screen readers do not see must not take the keyboard either.
 SCRIPT = """

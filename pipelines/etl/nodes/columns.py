@@ -25,11 +25,19 @@ if TYPE_CHECKING:
 
 _ID_NAMES = ("id", "node_id", "node", "nodeid")
 _SPLITS = {
-    "train": 0, "training": 0, "0": 0,
-    "valid": 1, "val": 1, "validation": 1, "dev": 1, "1": 1,
-    "test": 2, "testing": 2, "2": 2,
+    "train": 0,
+    "training": 0,
+    "0": 0,
+    "valid": 1,
+    "val": 1,
+    "validation": 1,
+    "dev": 1,
+    "1": 1,
+    "test": 2,
+    "testing": 2,
+    "2": 2,
     "": -1,
-}  # fmt: skip
+}
 
 
 Known = tuple[FeatureColumn, ...] | None  # those of --features-as
@@ -155,9 +163,11 @@ def _find(
         id_ = position if id_ is None else id_
     if id_ is None:
         raise InputError(
-            f"{path} has no column for the node's id", expected="one named id",
-            got=f"columns {', '.join(names[:20])}", remedy="Name it with --node-id",
-        )  # fmt: skip
+            f"{path} has no column for the node's id",
+            expected="one named id",
+            got=f"columns {', '.join(names[:20])}",
+            remedy="Name it with --node-id",
+        )
     label = _number(path, names, options.label, "label")
     split = _number(path, names, options.split, "split")
     type_ = _number(path, names, _types(options), "node-type")
@@ -166,8 +176,11 @@ def _find(
     patterns = [("--feature-columns", pattern) for pattern in options.feature_columns]
     patterns += [("--category-columns", pattern) for pattern in options.category_columns]
     for option, pattern in patterns:
-        found = [i for i, name in enumerate(names)
-                 if name == pattern or (fnmatchcase(name, pattern) and i not in taken)]  # fmt: skip
+        found = [
+            i
+            for i, name in enumerate(names)
+            if name == pattern or (fnmatchcase(name, pattern) and i not in taken)
+        ]
         if not found:
             raise InputError(
                 f"{path} has no column that fits {option} {pattern}",
@@ -213,6 +226,7 @@ def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> 
     if asked.isdecimal() and int(asked) < len(names):
         return int(asked)
     raise InputError(
-        f"{path} has no column {asked!r}", expected=f"it there, as --{option} says",
+        f"{path} has no column {asked!r}",
+        expected=f"it there, as --{option} says",
         got=f"columns {', '.join(names[:20])}",
-    )  # fmt: skip
+    )

@@ -36,9 +36,10 @@ def open_features(
         features = _open_npy(path)
     else:
         raise InputError(
-            f"{path} cannot be features", expected=".npy (dense) or .npz (SciPy CSR)",
+            f"{path} cannot be features",
+            expected=".npy (dense) or .npz (SciPy CSR)",
             got=path.suffix or "no suffix",
-        )  # fmt: skip
+        )
     if checked:
         _check_finite(features, path, may_miss=may_miss)
     return features
@@ -49,9 +50,10 @@ def _open_npy(path: Path) -> Array:
         features: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise InputError(
-            f"{path} cannot be read as .npy", got=str(error),
+            f"{path} cannot be read as .npy",
+            got=str(error),
             remedy="Write it with numpy.save, as an array of numbers",
-        ) from error  # fmt: skip
+        ) from error
     if features.ndim != 2 or features.dtype.kind not in "fiub":
         raise InputError(
             f"{path} has no features",

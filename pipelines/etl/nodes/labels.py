@@ -198,9 +198,11 @@ def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
             got=str(column.type),
         )
     if not (
-        types.is_integer(column.type) or types.is_boolean(column.type)
-        or convert.is_text(column.type) or types.is_nested(column.type)
-    ):  # fmt: skip
+        types.is_integer(column.type)
+        or types.is_boolean(column.type)
+        or convert.is_text(column.type)
+        or types.is_nested(column.type)
+    ):
         raise InputError(
             "the labels have the wrong type",
             expected="integers, floats, strings or lists",

@@ -61,9 +61,10 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
     formats = known & {format_of(file) for file in find_files([str(path)])}
     if len(formats) != 1:
         raise InputError(
-            f"{path} cannot be a node table", expected="a .parquet, .arrow, .csv or .tsv file",
+            f"{path} cannot be a node table",
+            expected="a .parquet, .arrow, .csv or .tsv file",
             got=" and ".join(sorted(map(str, formats))) or Path(path).name,
-        )  # fmt: skip
+        )
     kind = str(formats.pop())
     files = find_files([str(path)], kind)
     seen = 0

@@ -24,7 +24,7 @@ from penstock.pipelines.tables.sample import (
     is_number,
     take_sample,
     time_type_of,
-)  # fmt: skip
+)
 from penstock.pipelines.tables.sources import find_files, format_of, is_folder, table_format
 
 if TYPE_CHECKING:
@@ -313,8 +313,9 @@ def _roles(
     if roles["source"] == roles["target"]:
         raise InputError(
             f"source and target are the same column of {path}",
-            got=_listed(names), remedy="Give --source and --target",
-        )  # fmt: skip
+            got=_listed(names),
+            remedy="Give --source and --target",
+        )
     return roles
 
 

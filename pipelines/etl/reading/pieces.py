@@ -126,10 +126,11 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
         if first != here and {first, here} != {"int64", "uint64"}:
             raise InputError(
                 f"{path} has other types of columns than the first file",
-                expected=f"{what.replace('_', ' ')} {first}", got=here,
+                expected=f"{what.replace('_', ' ')} {first}",
+                got=here,
                 remedy="Write all files with the same types"
                 + (", or give --id-type string" if what == "id_type" else ""),
-            )  # fmt: skip
+            )
 
 
 def _check_header(
@@ -145,8 +146,9 @@ def _check_header(
         ):
             raise InputError(
                 f"{path}, row 1: a header, where the first file has none",
-                got=" ".join(rows[0]), remedy="Give all files the same header line",
-            )  # fmt: skip
+                got=" ".join(rows[0]),
+                remedy="Give all files the same header line",
+            )
         return
     names = tuple(name.strip() for name in rows[0]) if rows else ()
     if names and names[0].startswith("#"):
@@ -154,6 +156,7 @@ def _check_header(
     if names and names != layout.names:
         raise InputError(
             f"{path}, row 1: the header differs from that of the first file",
-            expected=",".join(layout.names), got=",".join(names),
+            expected=",".join(layout.names),
+            got=",".join(names),
             remedy="Give all files the same header line",
-        )  # fmt: skip
+        )

@@ -53,10 +53,13 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
 def _kinds(roles: Mapping[str, Column], layout: Layout) -> dict[Column, str]:
     """Return the type to read each column as; a column with several roles is read as text."""
     kinds = {
-        "source": layout.id_type, "target": layout.id_type, "weight": "float64",
-        "relation": layout.relation_type, "graph": layout.graph_type,
+        "source": layout.id_type,
+        "target": layout.id_type,
+        "weight": "float64",
+        "relation": layout.relation_type,
+        "graph": layout.graph_type,
         "time": "string" if layout.time_type == "timestamp" else layout.time_type,
-    }  # fmt: skip
+    }
     found: dict[Column, str] = {}
     for role, column in roles.items():
         kind = kinds.get(role, "string")
@@ -130,6 +133,7 @@ def _check_no_header(columns: dict[str, pa.Array], layout: Layout, checks: RowCh
         mask = np.zeros(checks.count, bool)
         mask[0] = True
         checks.fail(
-            mask, "the first row looks like a header, but ids should be integers",
+            mask,
+            "the first row looks like a header, but ids should be integers",
             "Give --header yes if it is one, or --id-type string if ids are any text",
-        )  # fmt: skip
+        )

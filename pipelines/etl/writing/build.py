@@ -161,9 +161,13 @@ def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
         if csr.relations is not None and split.relations is not None:
             named = split.relations.astype(np.uint32)[csr.relations]
         splits = split_edges(
-            keys[sources], keys[csr.indices], named, split.fractions, split.seed,
+            keys[sources],
+            keys[csr.indices],
+            named,
+            split.fractions,
+            split.seed,
             directed=split.directed,
-        )  # fmt: skip
+        )
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value

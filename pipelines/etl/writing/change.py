@@ -83,8 +83,11 @@ def _bound(base: CSR, other: CSR, *, after: bool) -> Array:
     """
     rows = _rows(other, np.arange(other.edges))
     low, high = base.indptr[rows], base.indptr[rows + 1]
-    pairs = [(base.indices, other.indices), (base.relations, other.relations),
-             (base.times, other.times)]  # fmt: skip
+    pairs = [
+        (base.indices, other.indices),
+        (base.relations, other.relations),
+        (base.times, other.times),
+    ]
     left = np.flatnonzero(low < high)
     while len(left):
         middle = (low[left] + high[left]) // 2

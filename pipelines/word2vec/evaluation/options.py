@@ -45,8 +45,16 @@ class EvaluateOptions:
     """compare only with the first vectors, this many, which are those of the most frequent words"""
 
     shares: Annotated[tuple[Share, ...], Field(min_length=1)] = (
-        0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
-    )  # fmt: skip
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+    )
     """training shares: fractions of the labelled ids to train on; the rest is predicted"""
     repeats: Annotated[int, Field(ge=1, le=10_000)] = 10
     """random splits per share, whose means are shown"""
