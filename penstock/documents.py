@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,21 @@ def read_record(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def with_texts(value: Any, make: Callable[[str], Any]) -> Any:
+    """Return plain data with ``make`` of each text in its lists and its dicts' values.
+
+    >>> with_texts({"a": ["b", 1]}, str.upper)
+    {'a': ['B', 1]}
+    """
+    if isinstance(value, str):
+        return make(value)
+    if isinstance(value, list):
+        return [with_texts(one, make) for one in value]
+    if isinstance(value, dict):
+        return {key: with_texts(one, make) for key, one in value.items()}
+    return value
 
 
 def with_named_numbers(value: Any) -> Any:

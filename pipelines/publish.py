@@ -55,8 +55,8 @@ def command(
     one = found.stages.get(str(stage))
     if one is None or "out" not in one:
         raise InputError(f"{found.name} made no stage {stage}", expected=", ".join(found.stages))
-    place = Place(where, str(found.body.get("flow")), Path(str(found.body.get("file"))))
-    outputs, made = Path(str(found.body.get("folder"))), Path(one["out"])
+    place = Place(where, found.body["flow"], Path(found.body["file"]))
+    outputs, made = Path(found.body["folder"]), Path(one["out"])
     with output_lock(outputs, command="penstock run"), place.locked():
         known = record_of(found, str(stage))
         if not is_whole(known) or not is_there(made, known):

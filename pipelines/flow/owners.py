@@ -16,8 +16,8 @@ def refuse_output(flow: Flow, state: FlowState, stage: str) -> None:
     if output is None or not output.exists():
         return
     if record:
-        maker = (record.get("by") or {}).get("flow")
-        if maker in (None, flow.name):
+        maker = record["by"]["flow"]
+        if maker == flow.name:
             return
         problem = f"which the flow {maker} made"
     elif output.is_dir() and not any(output.iterdir()):

@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import with_texts
 from penstock.files import remove, whole
 
 NAME = "previous"
@@ -23,11 +24,9 @@ _NAMED = re.compile(r"\{\{\s*previous\s*\}\}")
 
 def names_previous(value: Any) -> bool:
     """Return whether ``{{previous}}`` appears anywhere in plain data."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return any(map(names_previous, value))
-    return isinstance(value, str) and _NAMED.search(value) is not None
+    found: list[Any] = []
+    with_texts(value, lambda text: found.extend(_NAMED.findall(text)))
+    return bool(found)
 
 
 def is_previous(value: Any) -> bool:

@@ -174,6 +174,4 @@ def place_of(flow: Flow, destination: str) -> Place:
 
 
 def _entries(run: RunRecord) -> list[Entry]:
-    listed = run.body.get("published")
-    found = listed if isinstance(listed, list) else []
-    return [one for one in found if isinstance(one, dict) and "version" in one]
+    return [one for one in run.body.get("published", []) if "version" in one]

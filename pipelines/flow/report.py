@@ -117,12 +117,17 @@ def shown_target(destination: str) -> str:
     return destination if "://" in destination else shown(destination)
 
 
+def reason_of(stage: dict[str, Any]) -> str:
+    """Return why a stage that did not end well is in its state."""
+    return str(stage.get("error", {}).get("what") or stage.get("why") or "")
+
+
 def _about(one: dict[str, Any]) -> str:
     if one["state"] in _NOT_WELL:
-        return str((one.get("error") or {}).get("what") or one.get("why") or "")
+        return reason_of(one)
     met = sum(gate["met"] for gate in one.get("gates", []))
     parts = [
-        str(one.get("why") or "") if one["state"] == State.DONE else "",
+        one.get("why", "") if one["state"] == State.DONE else "",
         f"{plural(met, 'gate')} met" if met else "",
         f"accepted: {one['accepted']}" if "accepted" in one else "",
     ]

@@ -34,7 +34,7 @@ from penstock.pipelines.flow.records import (
     clean,
     previous_metrics,
 )
-from penstock.pipelines.flow.report import FlowReport, write_page
+from penstock.pipelines.flow.report import FlowReport, reason_of, write_page
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.secrets import hidden
 from penstock.system_errors import from_system
@@ -315,7 +315,7 @@ class FlowRun:
             State.DONE: f"{outcome['seconds']:.1f} s",
             State.SKIPPED: "unchanged, skipped",
         }
-        text = well.get(outcome["state"], f"{outcome['state']}: {_what(outcome)}")
+        text = well.get(outcome["state"], f"{outcome['state']}: {reason_of(outcome)}")
         self._display.end(name)
         self._display.say(f"{name}: {text}")
 
@@ -422,11 +422,6 @@ def _plain(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PenstockError):
         return dict(error.to_dict())
     return {"error": type(error).__name__, "what": str(error) or "interrupted"}
-
-
-def _what(outcome: dict[str, Any]) -> str:
-    error = outcome.get("error") or {}
-    return str(error.get("what") or outcome.get("why") or "no reason known")
 
 
 def _small(report: Any) -> bool:

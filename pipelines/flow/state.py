@@ -62,13 +62,13 @@ class Made:
         found, now = [], self.kept()
         if before.get("job") != self.job:
             found.append(f"job was {before.get('job')}")
-        old, new = before.get("options") or {}, now["options"]
+        old, new = before.get("options", {}), now["options"]
         found += [
             f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
             for name in sorted({*old, *new})
             if old.get(name) != new.get(name)
         ]
-        old, new = before.get("inputs") or {}, now["inputs"]
+        old, new = before.get("inputs", {}), now["inputs"]
         found += [
             f"input {name} {'changed' if name in old else 'is new'}"
             for name in sorted(new)
@@ -178,7 +178,7 @@ class FlowState:
         if not is_whole(record):
             return "its last run failed or was cut off"
         if record.get("key") != made.key:
-            return "; ".join(made.differences(record.get("made") or {})) or _ENVIRONMENT
+            return "; ".join(made.differences(record["made"])) or _ENVIRONMENT
         return None if self._there(stage, record) else "its output was changed or removed"
 
     def begin(self, stage: StageSpec, made: Made, by: dict[str, Any]) -> bool:
@@ -233,7 +233,7 @@ class FlowState:
 
 def record_of(run: RunRecord, stage: str) -> dict[str, Any]:
     """Return what is known of the output of a run's stage; nothing if a later run has made it."""
-    known = read_record(Path(str(run.body.get("folder"))) / HIDDEN / f"{stage}.json")
+    known = read_record(Path(run.body.get("folder", "")) / HIDDEN / f"{stage}.json")
     return known if known.get("key") == run.stages[stage].get("key", "") else {}
 
 

@@ -27,6 +27,7 @@ from penstock.pipelines.flow.records import (
     began,
     shown_state,
 )
+from penstock.pipelines.flow.report import reason_of
 from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
 from penstock.pipelines.report.outputs import StageOutput
 from penstock.secrets import masked
@@ -79,17 +80,16 @@ def _order(run: RunRecord) -> tuple[str, float, str]:
 def failures(facts: Facts) -> Iterator[Table | str]:
     """Return what failed, why, and the remedy."""
     waited: dict[str, list[str]] = {}
-    error = facts.run.body.get("error")
-    whole = {"the run": {"error": error}} if error else {}
+    body = facts.run.body
+    whole = {"the run": {"error": body["error"]}} if "error" in body else {}
     for name, stage in {**whole, **facts.run.stages}.items():
         state = stage.get("state")  # None: of the run
         if state in (*ENDED_WELL, State.RUNNING, State.NOT_CHOSEN):
             continue
         if state == State.NOT_RUN:
-            waited.setdefault(str(stage.get("why") or ""), []).append(name)
+            waited.setdefault(stage["why"], []).append(name)
             continue
-        error = stage.get("error") or {}
-        what = error.get("what") or stage.get("why") or state
+        error, what = stage.get("error", {}), reason_of(stage) or state
         if state == State.KILLED:
             what = "it ran when the process of the flow was killed"
         rows = [
@@ -101,7 +101,7 @@ def failures(facts: Facts) -> Iterator[Table | str]:
         ]
         yield Table(name, ("", ""), [row for row in rows if row[1]])
     for why, names in waited.items():
-        yield f"Not run: {', '.join(names)}{', as ' * bool(why)}{why}."
+        yield f"Not run: {', '.join(names)}, as {why}."
 
 
 def _log(facts: Facts, stage: str) -> Cell | None:

@@ -28,7 +28,7 @@ _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training ru
 def sections(run: Facts) -> list[Section]:
     """Return the sections of a run's page that have content."""
     outputs = stage_outputs(run.run)
-    exported = [str(one.manifest.get("run")) for one in outputs if one.format == "penstock-vectors"]
+    exported = [one.manifest.get("run") for one in outputs if one.format == "penstock-vectors"]
     pictured = [one for one in outputs if str(one.at) not in exported]  # once is enough
     of_flow = [] if run.run.body.get("single") else [run]
     made = [

@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.documents import parse_yaml
+from penstock.documents import parse_yaml, with_texts
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
@@ -393,18 +393,16 @@ class _Variables:
 
         A text that is one variable alone becomes its value: a number, if the file gives one.
         """
-        if isinstance(value, str):
-            made = self.filled(value, where, kept=kept)
-            alone = _VARIABLE.fullmatch(value.strip())
+
+        def filled(text: str) -> Any:
+            made = self.filled(text, where, kept=kept)
+            alone = _VARIABLE.fullmatch(text.strip())
             own = None if alone is None else self.own.get(alone[1])
             if alone is None or not isinstance(own, bool | int | float):
                 return made
             return _like(own, made, alone[1]) if alone[1] in self.given else own
-        if isinstance(value, list):
-            return [self.all_filled(one, where, kept=kept) for one in value]
-        if isinstance(value, dict):
-            return {key: self.all_filled(one, where, kept=kept) for key, one in value.items()}
-        return value
+
+        return with_texts(value, filled)
 
 
 def _like(default: bool | float, text: str, name: str) -> Any:
@@ -573,16 +571,9 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
 
 
 def _named_stages(value: Any) -> list[str]:
-    if isinstance(value, str):
-        named = (one[1] for one in _VARIABLE.finditer(value))
-        return [one[6:].partition("/")[0] for one in named if one.startswith("stage.")]
-    if isinstance(value, list):
-        return [name for one in value for name in _named_stages(one)]
-    return (
-        [name for one in value.values() for name in _named_stages(one)]
-        if isinstance(value, dict)
-        else []
-    )
+    named: list[str] = []
+    with_texts(value, lambda text: named.extend(one[1] for one in _VARIABLE.finditer(text)))
+    return [one[6:].partition("/")[0] for one in named if one.startswith("stage.")]
 
 
 def without_stages(options: dict[str, Any]) -> dict[str, Any]:
@@ -594,13 +585,7 @@ def without_stages(options: dict[str, Any]) -> dict[str, Any]:
 
 def with_stages(value: Any, path_of: Callable[[str], object]) -> Any:
     """Return options with {{stage.NAME}} replaced by ``path_of(NAME)``."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda one: str(path_of(one[1][6:])), value)
-    if isinstance(value, list):
-        return [with_stages(one, path_of) for one in value]
-    if isinstance(value, dict):
-        return {key: with_stages(one, path_of) for key, one in value.items()}
-    return value
+    return with_texts(value, lambda text: _VARIABLE.sub(lambda one: str(path_of(one[1][6:])), text))
 
 
 def _in_order(stages: dict[str, StageSpec]) -> dict[str, StageSpec]:
