@@ -23,7 +23,7 @@ from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, begin_run
 from penstock.pipelines.flow.report import write_page
 
-_SECONDS = 60.0  # of a webhook, from its name's address to the answer
+_SECONDS = 60.0  # of a webhook, from its name's address to the answer; of a scheduler's hook
 LATE = "late"
 
 
@@ -58,13 +58,16 @@ def leave_record(
 
 
 def notify_unread(path: Path, run: RunRecord, settings: Mapping[str, str]) -> None:
-    """Call a run's hook as the flow's file names it, or the file as it last could be read."""
+    """Call a run's hook as the flow's file names it, or the file as it last could be read.
+
+    A scheduler that waits for it must not wait for ever.
+    """
     key, before = hook_of(run), last_read(path)
     day = dt.date.fromisoformat(run.date)
     for one in (path, *([] if before is None else [before.folder / "flow.yaml"])):
         hook, limit = read_hook(one, key, path.parent, settings, day)
         if hook is not None:
-            _call_hook(hook, key, run, path.parent, limit)
+            _call_hook(hook, key, run, path.parent, limit or _SECONDS)
             return
 
 
