@@ -12,6 +12,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.job.declare import Job
 
 SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec train"}
+SHORT |= {"word2vec export": "vectors export"}
 # Verbs that mean another job for each one that they follow.
 FOLLOWING = ("evaluate", "export", "predict")
 
@@ -30,7 +31,7 @@ def job_name(job: str, before: str | None) -> str:
                 expected="as its first input a stage with job gnn, embed or word2vec",
                 remedy=f"Or name the job: 'gnn {name}', 'embed {name}'",
             )
-        return f"{family} {name}"
+        name = f"{family} {name}"
     return SHORT.get(name, name)
 
 
