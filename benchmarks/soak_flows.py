@@ -32,7 +32,7 @@ import psutil
 
 # Dask used to keep 256 kB and 1,030 objects per flow, of every scheduler and worker.
 MOST = {"kilobytes": 80.0, "objects": 40.0}
-# The thread that runs what is due.
+# The scheduler's pool gets a second thread if a run begins while the last one's still reports.
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
 SECONDS = 3.0  # seconds between looks at a scheduler

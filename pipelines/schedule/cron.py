@@ -1,18 +1,19 @@
-"""Cron expressions: the times that they mean on the wall clock, and systemd's calendar."""
+"""Cron expressions, in cron's own meaning, as a trigger of APScheduler and as systemd's calendar.
+
+APScheduler counts days of the week from Monday, cron from Sunday; and if both the day of the
+month and the day of the week are restricted, cron means either, APScheduler both.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.errors import UsageError
 
-_DAY, _AHEAD = dt.timedelta(days=1), 366 * 40  # a 29th of February on a certain day is rare
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _SHORT = {
@@ -46,35 +47,32 @@ class Cron:
         """Whether the day of the month or that of the week will do."""
         return not self.any[2] and not self.any[4]
 
-    def times(self, begin: dt.datetime, zone: str | None) -> Iterator[dt.datetime]:
-        """Yield the times from a moment on, by the wall clock of a time zone.
+    def trigger(self, zone: str | None) -> Any:
+        """Return the trigger of APScheduler."""
+        from apscheduler.triggers.combining import OrTrigger
+        from apscheduler.triggers.cron import CronTrigger
 
-        A time that clocks skip comes later by the skipped amount; of one that they show twice, the
-        first counts. Every hour and every few minutes are the times that clocks show, as with cron.
-        """
-        clock, utc = zone_of(zone), dt.UTC
+        def listed(position: int) -> str:
+            return self._listed(position, _DAYS if position == 4 else ())
+
+        from penstock.pipelines.schedule.trigger import WallTime
+
+        # Every hour or every few minutes continues through the repeated hour, as with cron.
         often = self.any[0] or self.any[1]
-        begin = begin.astimezone(utc)
-        day, pending = begin.astimezone(clock).date() - _DAY, set[dt.datetime]()
-        for _ in range(_AHEAD):
-            for hour, minute in itertools.product(*self.values[1::-1]) if self._is_on(day) else ():
-                wall = dt.datetime.combine(day, dt.time(hour, minute))
-                for fold in (0, 1) if often else (0,):
-                    moment = wall.replace(tzinfo=clock, fold=fold).astimezone(utc)
-                    shown = moment.astimezone(clock).replace(tzinfo=None) == wall
-                    if moment >= begin and (shown or not often):
-                        pending.add(moment)
-            day += _DAY
-            until = dt.datetime.combine(day, dt.time(), clock).astimezone(utc)
-            # Clocks may go back over midnight: then times of the next day come in between.
-            for moment in sorted(one for one in pending if one < until):
-                yield moment.astimezone(clock)
-            pending = {one for one in pending if one >= until}
-
-    def _is_on(self, day: dt.date) -> bool:
-        by_date, by_week = day.day in self.values[2], day.isoweekday() % 7 in self.values[4]
-        found = by_date or by_week if self.either_day else by_date and by_week
-        return found and day.month in self.values[3]
+        common = {
+            "minute": listed(0),
+            "hour": listed(1),
+            "month": listed(3),
+            "timezone": zone_of(zone) if often else dt.UTC,
+        }
+        found: Any
+        if self.either_day:
+            found = OrTrigger(
+                [CronTrigger(**common, day=listed(2)), CronTrigger(**common, day_of_week=listed(4))]
+            )
+        else:
+            found = CronTrigger(**common, day=listed(2), day_of_week=listed(4))
+        return found if often else WallTime(found, zone_of(zone))
 
     @property
     def numbers(self) -> str:

@@ -7,7 +7,6 @@ could last be read. What ran is read from the records of runs beside the flow.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import os
 import re
 import time
@@ -88,8 +87,9 @@ class Entry:
         return found
 
     def following(self, after: dt.datetime) -> dt.datetime | None:
-        """Return when it is due next."""
-        return next(self.cron.times(after, self.zone), None)
+        """Return when it fires next."""
+        found: dt.datetime | None = self.cron.trigger(self.zone).get_next_fire_time(None, after)
+        return found
 
     def runs(self) -> list[RunRecord]:
         """Return the runs of this schedule, the oldest first."""
@@ -116,9 +116,11 @@ class Entry:
             # A day may have several runs: those that were due before the last one are done.
             midnight = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
             since = max(since, min(start, midnight.astimezone(dt.UTC) - _TICK))
-        times = self.cron.times(max(since, now - _LONGEST) + _TICK, self.zone)
-        for moment in itertools.takewhile(lambda one: one.astimezone(dt.UTC) <= now, times):
-            found[moment.date()] = moment
+        moment = self.following(max(since, now - _LONGEST) + _TICK)
+        while moment is not None and moment <= now:
+            found[moment.astimezone(zone).date()] = moment
+            # In a zone, a second after the second of two equal times is after the first.
+            moment = self.following(moment.astimezone(dt.UTC) + _TICK)
         passed = {(run.date, began(run)) for run in self._passed()}
         days = [
             day
