@@ -83,7 +83,7 @@ def test_two_flows_do_not_take_turns_at_an_output(
     make_outputs(two)  # as with --replace-outputs
     with pytest.raises(OutputExists):
         run_flow(one)
-    home = home.rename(home.with_name("moved"))
+    home = home.rename(home.with_name(f"{home.name}-moved"))
     capsys.readouterr()
     for name, problem in (("one", True), ("two", False)):
         assert main(["run", str(home / f"{name}.yaml"), "--force", "--plan", "--json"]) == 0
