@@ -33,13 +33,14 @@ from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.output import Output, Pieces
+from penstock.pipelines.candidates import rows_of_file
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.similar.approximate import IDS, INDEX, Index
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
-from penstock.pipelines.similar.some import candidate_rows, chosen_rows, rows_among
+from penstock.pipelines.similar.some import chosen_rows, rows_among
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.indexes import index_bytes
 from penstock.pipelines.vectors.store import as_ids
@@ -180,7 +181,8 @@ def write_neighbours(
     if mapped is None or mapped.suffix != ".npy":  # so that tasks can map them
         mapped = None
     low, high = _ROWS_OF_FILE
-    among = candidate_rows(vectors, options.candidates)
+    file = options.candidates
+    among = None if file is None else rows_of_file(file, vectors.ids)
     near = count - 1 if among is None else len(among)
     task = SimilarTask(
         values=mapped or out.scratch / "vectors.npy",

@@ -145,6 +145,33 @@ def test_analogies_as_gensim_counts_them(vectors, tmp_path, case_sensitive):
     assert 0 < right < total
 
 
+def test_candidates_are_all_that_is_known(vectors, make_graph, tmp_path):
+    """As vectors that hold nothing else."""
+    path, chosen = tmp_path / "analogies.txt", [*range(0, 36, 2), *range(36)[::7], 39]
+    path.write_text("\n".join(questions_of(np.random.default_rng(4), 200)))
+    ids = vectors.ids.take(pa.array(sorted({*chosen})))
+    pq.write_table(pa.table({"word": ids}), tmp_path / "few.parquet")
+    few = make(tmp_path / "few", ids, vectors.values[sorted({*chosen})])
+    given = {"analogies": [path], "pairs": [tmp_path / "pairs"]}
+    (tmp_path / "pairs").write_text("w0 w2 1\nw4 w6 2\nw8 w1 3\nw10 w12 1\n")
+    found = evaluate(vectors, candidates=str(tmp_path / "few.parquet"), **given)
+    assert (found.rows, found.pairs) == (len(ids), evaluate(few, **given).pairs)
+    assert found.analogies == evaluate(few, **given).analogies
+    assert found.analogies[0].total.unknown > 0
+    graph = make_graph(nodes=120, labels=4)
+    of = np.asarray(graph.labels())
+    nodes = make(tmp_path / "nodes", np.arange(120), np.eye(4)[of])
+    name = graph.manifest.classes[2]
+    given = {"labels": graph.path, "shares": (0.5,), "repeats": 1}
+    assert evaluate(nodes, candidates=f"label:{name}", **given).labels.nodes == (of == 2).sum()
+    pairs = tmp_path / "pairs"
+    for wrong in (f"label:{name}", "label:none", "type:x", str(pairs), str(tmp_path / "no")):
+        with pytest.raises((InputError, UsageError)):
+            evaluate(
+                nodes, candidates=wrong, **(given if wrong == "label:none" else {"pairs": [pairs]})
+            )
+
+
 def test_analogies_without_sections(vectors, tmp_path):
     path = tmp_path / "google.txt"
     path.write_text("\n".join(questions_of(np.random.default_rng(3), 10)))
