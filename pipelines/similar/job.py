@@ -100,7 +100,6 @@ class _Kept:
     lengths: AnyArray
     ids: pa.Array
     nbytes: int
-    index: Index | None = None
 
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
@@ -110,9 +109,10 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
         skip = rows_among(of, kept.chosen)[:, None]
-        if kept.index is not None:
+        if task.index is not None:  # mapped by every task: usearch does not share it among threads
             values = kept.values[first:last], kept.near
-            rows, scores = kept.index.search(*values, task.k, skip, kept.lengths)
+            index = _open_index(task, kept.values.shape[1])
+            rows, scores = index.search(*values, task.k, skip, kept.lengths)
         else:
             with _gpu if hasattr(kept.values, "get") else nullcontext():
                 found = kernel("neighbours", kept.values).nearest(
@@ -157,16 +157,14 @@ def _load(task: SimilarTask) -> _Kept:
         import cupy
 
         values = cupy.asarray(np.ascontiguousarray(values))
-    chosen, near, index = None, values, None
+    chosen, near = None, values
     if task.among is not None:
         chosen = np.array(load_npy(task.among))
         near = values[to_device(chosen) if on_gpu else chosen]
     lengths = kernel("neighbours", near).norms(near)
-    if task.index is not None:
-        index = _open_index(task, values.shape[1])
     held = (values, *(() if chosen is None else (near,)), lengths)
     size = sum(0 if isinstance(one, np.memmap) else one.nbytes for one in held)
-    return _Kept(values, chosen, near, lengths, ids, int(size), index)
+    return _Kept(values, chosen, near, lengths, ids, int(size))
 
 
 def write_neighbours(
