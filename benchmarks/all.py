@@ -146,6 +146,16 @@ BENCHMARKS = (
             "{0} graphs whose rows are shuffled: {1} M rows/s",
         ),
     ),
+    Benchmark(
+        "similar",
+        "bench_similar.py",
+        None,
+        needs=(peer("usearch"),),
+        says=cite(
+            r"^\| new index \| \S+ \| ([\d.]+) \| ([\d.]+)",
+            "all neighbours by an index: {0} of the CPU time of all pairs, recall@10 {1}",
+        ),
+    ),
     Benchmark("walk", "bench_walk.py", None, "--scale 16", needs=(peer("pecanpy"),)),
     Benchmark(
         "gnn, on ranks",

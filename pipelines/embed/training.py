@@ -11,7 +11,8 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
-from penstock.pipelines.embed.candidates import keep_candidates, mask_of
+from penstock.pipelines.candidates import mask_of
+from penstock.pipelines.embed.candidates import keep_candidates
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INDEX, IDS = "_index.usearch", "_index.parquet"
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
+_PIVOTS = 256  # vectors that others are grouped by
 _SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
 
 
@@ -68,6 +69,7 @@ class Index:
 
     def _add(self, keys: Array, values: Array, *, quiet: bool) -> None:
         """Add the vectors of keys."""
+        keys = keys[_by_place(values, self.rows[keys])]
         with Progress("index", total=len(keys), unit="ids", quiet=quiet) as progress:
             for first in range(0, len(keys), _CHUNK):
                 some = keys[first : first + _CHUNK]
@@ -113,9 +115,10 @@ class Index:
         self.found.expansion_search = max(SEARCH, 2 * k)
         rows = np.full((len(queries), k), -1, np.int64)
         scores = np.full((len(queries), k), -np.inf, np.float32)
+        places = _by_place(queries, np.arange(len(queries)))
         for first in range(0, len(queries), _QUERIES):
-            cut = slice(first, first + _QUERIES)
-            some = np.array(queries[cut], np.float64)
+            cut = places[first : first + _QUERIES]
+            some = queries[cut].astype(np.float64)
             keys, there = self._nearest(some, min(k + 1, len(values)))
             near = self.rows[keys]
             there &= near != skip[cut]
@@ -126,8 +129,8 @@ class Index:
             found, near = np.where(there, found, -np.inf), np.where(there, near, -1)
             order = np.argsort(-found, axis=1, kind="stable")[:, :k]
             width = order.shape[1]
-            rows[cut, :width] = np.take_along_axis(near, order, axis=1)
-            scores[cut, :width] = np.take_along_axis(found, order, axis=1)
+            rows[cut[:, None], np.arange(width)] = np.take_along_axis(near, order, axis=1)
+            scores[cut[:, None], np.arange(width)] = np.take_along_axis(found, order, axis=1)
         return rows, scores
 
     def recall(self, queries: Array, values: Array, k: int, skip: Array) -> float:
@@ -156,6 +159,21 @@ class Index:
             return np.ascontiguousarray(values, np.float32)
         stored: Array = of_unit_length(values).astype(np.float16)
         return stored
+
+
+def _by_place(values: Array, rows: Array) -> Array:
+    """Return an order of rows in which those that lie near to each other follow each other.
+
+    The part of an index that several of them visit then stays in the caches.
+    """
+    if not len(rows):
+        return rows
+    pivots = of_unit_length(values[rows[:: -(-len(rows) // _PIVOTS)]]).astype(np.float32)
+    of = [
+        np.argmax(np.asarray(values[rows[first : first + _CHUNK]]) @ pivots.T, axis=1)
+        for first in range(0, len(rows), _CHUNK)
+    ]
+    return np.argsort(np.concatenate(of), kind="stable")
 
 
 def _all_with_keys(rows: Array, count: int) -> Array:

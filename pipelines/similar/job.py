@@ -33,13 +33,14 @@ from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.output import Output, Pieces
+from penstock.pipelines.candidates import rows_of_file
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.similar.approximate import IDS, INDEX, Index
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
-from penstock.pipelines.similar.some import candidate_rows, chosen_rows, rows_among
+from penstock.pipelines.similar.some import chosen_rows, rows_among
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.indexes import index_bytes
 from penstock.pipelines.vectors.store import as_ids
@@ -99,7 +100,6 @@ class _Kept:
     lengths: AnyArray
     ids: pa.Array
     nbytes: int
-    index: Index | None = None
 
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
@@ -109,9 +109,10 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
         skip = rows_among(of, kept.chosen)[:, None]
-        if kept.index is not None:
+        if task.index is not None:  # mapped by every task: usearch does not share it among threads
             values = kept.values[first:last], kept.near
-            rows, scores = kept.index.search(*values, task.k, skip, kept.lengths)
+            index = _open_index(task, kept.values.shape[1])
+            rows, scores = index.search(*values, task.k, skip, kept.lengths)
         else:
             with _gpu if hasattr(kept.values, "get") else nullcontext():
                 found = kernel("neighbours", kept.values).nearest(
@@ -156,16 +157,14 @@ def _load(task: SimilarTask) -> _Kept:
         import cupy
 
         values = cupy.asarray(np.ascontiguousarray(values))
-    chosen, near, index = None, values, None
+    chosen, near = None, values
     if task.among is not None:
         chosen = np.array(load_npy(task.among))
         near = values[to_device(chosen) if on_gpu else chosen]
     lengths = kernel("neighbours", near).norms(near)
-    if task.index is not None:
-        index = _open_index(task, values.shape[1])
     held = (values, *(() if chosen is None else (near,)), lengths)
     size = sum(0 if isinstance(one, np.memmap) else one.nbytes for one in held)
-    return _Kept(values, chosen, near, lengths, ids, int(size), index)
+    return _Kept(values, chosen, near, lengths, ids, int(size))
 
 
 def write_neighbours(
@@ -180,7 +179,8 @@ def write_neighbours(
     if mapped is None or mapped.suffix != ".npy":  # so that tasks can map them
         mapped = None
     low, high = _ROWS_OF_FILE
-    among = candidate_rows(vectors, options.candidates)
+    file = options.candidates
+    among = None if file is None else rows_of_file(file, vectors.ids)
     near = count - 1 if among is None else len(among)
     task = SimilarTask(
         values=mapped or out.scratch / "vectors.npy",

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.errors import InputError, UsageError, warn
+from penstock.errors import InputError, UsageError
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.pipelines.candidates import rows_of_file
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import SimilarReport
-from penstock.pipelines.tables.read import read_ids
 from penstock.pipelines.vectors import Vectors
-from penstock.sizes import plural
 from penstock.threads import spread
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ def neighbours_of(
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
             remedy="Use --metric dot, or leave them out",
         )
-    among = candidate_rows(vectors, options.candidates)
+    file = options.candidates
+    among = None if file is None else rows_of_file(file, vectors.ids)
     values, own = chosen_rows(vectors.values, rows, among)
     k = min(options.k, len(values))
     found, scores = _nearest(queries, values, k, own[:, None], cosine=cosine)
@@ -58,21 +58,6 @@ def neighbours_of(
         neighbours[one] = list(zip(named, map(float, scored[of >= 0]), strict=True))
     seconds = time.monotonic() - began
     return SimilarReport(str(vectors.path), options.metric, neighbours, seconds)
-
-
-def candidate_rows(vectors: Vectors, file: Path | None) -> Array | None:
-    """Return the rows that may be neighbours, ascending; None: all."""
-    if file is None:
-        return None
-    ids = read_ids(str(file))
-    found = vectors.find(ids)
-    unknown = ids.filter(as_arrow(found < 0))
-    if len(unknown) == len(ids):
-        raise InputError(f"{file} has no id of {vectors.path}", expected="ids of vectors")
-    if len(unknown):
-        names = ", ".join(map(str, unknown[:10].to_pylist()))
-        warn(f"{file} has {plural(len(unknown), 'id')} without a vector, such as {names}")
-    return np.unique(found[found >= 0])
 
 
 def chosen_rows(values: Array, rows: Array, among: Array | None) -> tuple[Array, Array]:

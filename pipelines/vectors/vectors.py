@@ -162,14 +162,7 @@ class Vectors:
         Array
             (ids,) int64; -1 for an unknown id.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
-        if asked.type != self.ids.type:
-            asked = _cast(asked, self.ids.type)
-        found = pc.index_in(asked, value_set=self.ids, skip_nulls=True)
-        return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+        return find_ids(self.ids, wanted)
 
     def rows(self, wanted: Iterable[Any]) -> Array:
         """Return the rows of ids, all of which must exist.
@@ -243,6 +236,18 @@ class Vectors:
                 got=_listed([self.ids[row].as_py() for row in bad], count),
                 remedy="Train again with a lower learning rate, or leave these rows out",
             )
+
+
+def find_ids(ids: pa.Array, wanted: Any) -> Array:
+    """Return where ``wanted`` are among ids: see ``Vectors.find``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
+    if asked.type != ids.type:
+        asked = _cast(asked, ids.type)
+    found = pc.index_in(asked, value_set=ids, skip_nulls=True)
+    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
 
 def _as_arrow(wanted: Any) -> pa.Array:

@@ -34,7 +34,7 @@ import penstock
 Answer = subprocess.CompletedProcess[str]
 STORED = Path(__file__).parents[1] / "golden" / "golden.json"
 WRITES = os.environ.get("PENSTOCK_GOLDEN") == "write"
-GROUPS = {"generate", "gnn", "word2vec", "embed", "runs", "schedule", "cluster"}
+GROUPS = {"generate", "gnn", "word2vec", "embed", "vectors", "runs", "schedule", "cluster"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -127,7 +127,7 @@ class Negatives:
         degree = graph.degrees.copy()
         for number in range(graph.num_shards):
             degree += np.bincount(graph.shard(number).indices, minlength=graph.num_nodes)
-        degree = np.maximum(degree, 1)
+        degree = np.maximum(degree, 1) ** self.training.degree_exponent
         found: Array = 1 - share + share * degree / degree.mean()
         return found if self.candidates is None else found * self.candidates
 

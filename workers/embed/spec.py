@@ -60,6 +60,7 @@ _IGNORED: Rules = (
     ),
     (("beta1", "beta2"), "without --optimizer adam", lambda o: o.optimizer != "adam"),
     (("epsilon",), "with --optimizer sgd", lambda o: o.optimizer == "sgd"),
+    (("degree_exponent",), "without --by-degree", lambda o: not o.by_degree),
     (
         ("chunk", "by_degree"),
         "with --negatives all, which all edges share",
@@ -112,6 +113,8 @@ class Training:
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
     by_degree: Annotated[float, Field(ge=0, le=1), IN_FLOAT32] = 0.0
     """share of the negatives that are drawn by degree; the others are uniform"""
+    degree_exponent: Positive = 1.0
+    """by degree, negatives are drawn in proportion to degrees to this power"""
     corrupt: Literal["tail", "head", "both"] = "both"
     """what negatives replace"""
     batch: Annotated[int, Field(ge=1, le=1 << 24)] | None = None

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from penstock.arrow import as_arrow
 from penstock.errors import UsageError
+from penstock.graph import Graph
 from penstock.limits import available_memory, cores
-from penstock.paths import shown
+from penstock.paths import client_path, shown
+from penstock.pipelines.candidates import OF_GRAPH, mask_of, rows_of_file
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.vectors import Vectors
+from penstock.pipelines.vectors.store import as_ids
 from penstock.pipelines.word2vec.evaluation import labels, words
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 from penstock.pipelines.word2vec.evaluation.report import EvaluateReport
@@ -23,6 +32,8 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
             expected="--pairs, --analogies or --labels",
             remedy="Name a file of judgements, or a graph with labels",
         )
+    if options.candidates is not None:
+        vectors = _limited(vectors, options.candidates, options.labels)
     count, dimension = len(vectors), vectors.dimension
     restrict, splits = min(options.restrict, count), len(options.shares) * options.repeats
     steps, memory = [], 0
@@ -60,3 +71,17 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
         with Progress("classify", total=splits, unit="splits", quiet=context.quiet) as progress:
             found.labels = labels.evaluate_labels(vectors, labelled, options, progress.advance)
     return found
+
+
+def _limited(vectors: Vectors, given: str, labels: Path | None) -> Vectors:
+    """Return the vectors of the candidates, in their order."""
+    if given.partition(":")[0] in OF_GRAPH:
+        if labels is None:
+            raise UsageError(f"--candidates {given} needs a graph", expected="--labels GRAPH")
+        graph = Graph.open(labels)
+        ids = as_ids(graph.user_ids())
+        known = vectors.find(ids.filter(mask_of(given, ids, lambda: graph)))
+        rows = np.unique(known[known >= 0])
+    else:
+        rows = rows_of_file(client_path(given), vectors.ids)
+    return replace(vectors, ids=vectors.ids.take(as_arrow(rows)), values=vectors.values[rows])

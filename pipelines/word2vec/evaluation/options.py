@@ -36,6 +36,9 @@ class EvaluateOptions:
     labels: ClientPath | None = None
     """a graph with labels, or a table of id and label: F1 of one-vs-rest logistic
     regression, by training share"""
+    candidates: str | None = None
+    """evaluate only these ids, as if the others had no vector: a file (one per line, or the first
+    column of Parquet or Arrow IPC), or type:NAME or label:NAME of the graph of --labels"""
     id_file: ClientPath | None = None
     """for an .npy file: the file of its ids [default: as in penstock similar]"""
 

@@ -7,13 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock import export_vectors, vector_parts
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.files import save_npy
-from penstock.pipelines.vectors import Vectors, store, tables, word2vec, write_vectors
+from penstock.pipelines.vectors import Vectors, store, write_vectors
 
 
 def values_of(rows, width, seed=0):
@@ -40,9 +38,7 @@ def written(tmp_path):
     "ids",
     [
         np.array([5, 3, 9, 2**40]),
-        pa.array(["a", "b c", "ü", ""]),
-        pa.chunked_array([["x"], ["y", "z", "w"]], pa.large_string()),
-        pa.array([1, 2, 3, 4], pa.uint8()),
+        pa.chunked_array([["x"], ["y z", "ü", ""]], pa.large_string()),
         ["list", "of", "text", "ids"],
     ],
 )
@@ -134,11 +130,9 @@ def test_any_list_of_numbers_in_parquet(tmp_path, kind):
     ],
 )
 def test_bad_parquet(tmp_path, columns):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table(columns), path)
-    with pytest.raises(InputError) as error:
-        Vectors.open(path)
-    assert path.name in str(error.value)
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="x.parquet"):
+        Vectors.open(tmp_path / "x.parquet")
 
 
 def test_npy_and_its_ids(tmp_path):
@@ -150,29 +144,15 @@ def test_npy_and_its_ids(tmp_path):
     assert named.ids.to_pylist() == ["a", "b c", "ü"]
     save_npy(tmp_path, "x.ids.npy", np.array([7, 8, 9]))
     assert Vectors.open(tmp_path / "x.npy").ids.to_pylist() == [7, 8, 9]
-    tables.write_ids(tmp_path / "x.npy", pa.array(["p", "q", "r"]))
-    again = Vectors.open(tmp_path / "x.npy")
-    assert again.ids.to_pylist() == ["p", "q", "r"]
-    np.testing.assert_array_equal(again.values, values)
     (tmp_path / "short.txt").write_text("a\n")
     with pytest.raises(InputError):
         Vectors.open(tmp_path / "x.npy", ids=tmp_path / "short.txt")
-    for wrong in (values.ravel(), values[:, :0]):
-        save_npy(tmp_path, "wrong.npy", wrong)
+    for wrong in (values.ravel(), values[:, :0], np.array([[1, 2], [3, None]], object)):
+        np.save(tmp_path / "wrong.npy", wrong, allow_pickle=True)
         with pytest.raises(InputError, match="wrong.npy"):
             Vectors.open(tmp_path / "wrong.npy")
     save_npy(tmp_path, "wide.npy", values.astype(np.float64))
     assert Vectors.open(tmp_path / "wide.npy").values.dtype == np.float32
-
-
-def test_npy_of_python_objects(tmp_path):
-    np.save(tmp_path / "x.npy", np.array([[1, 2], [3, None]], object), allow_pickle=True)
-    np.save(tmp_path / "y.npy", np.ones((2, 3), np.float32))
-    np.save(tmp_path / "y.ids.npy", np.array(["a", 7], object), allow_pickle=True)
-    (tmp_path / "z.npy").write_bytes(b"no array")
-    for name, named in (("x.npy", "x.npy"), ("y.npy", "y.ids.npy"), ("z.npy", "z.npy")):
-        with pytest.raises(InputError, match=named):
-            Vectors.open(tmp_path / name)
 
 
 def test_files_in_folders_by_globs_and_compressed(written, tmp_path):
@@ -202,38 +182,24 @@ def test_files_in_folders_by_globs_and_compressed(written, tmp_path):
 # -- word2vec's formats ----------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=9),
-             unique=True, min_size=1, max_size=8),
-    st.integers(1, 9),
-    st.sampled_from(["text", "binary"]),
-    st.integers(0, 2**32 - 1),
-)  # fmt: skip
-def test_words_and_every_bit_of_values_come_back(tmp_path_factory, words, width, kind, seed):
-    path = tmp_path_factory.mktemp("w") / "vectors"
-    bits = np.random.default_rng(seed).integers(0, 2**32, (len(words), width), np.uint32)
-    values = np.nan_to_num(bits.view(np.float32), nan=1.5)
-    word2vec.write(path, pa.array(words), values, kind)
-    found = Vectors.open(path)
-    assert found.ids.to_pylist() == words
-    np.testing.assert_array_equal(found.values, values)
-
-
 @pytest.mark.parametrize("kind", ["text", "binary"])
-def test_gensim_loads_what_is_exported_and_its_own_is_read(written, tmp_path, kind):
+def test_gensim_loads_every_bit_and_what_it_saves_is_read(tmp_path, kind):
     keyed = pytest.importorskip("gensim.models").KeyedVectors
-    rows = 300  # gensim reads in pieces of 100 kB
-    folder = written(np.arange(rows) * 7, width=128)
-    path, back = tmp_path / "out", tmp_path / "back"
-    report = export_vectors(folder, path, format=kind)
-    assert report.rows == rows
+    words = [f"{row}{chr(row)}" for row in range(0x2100, 0x2300)]  # gensim reads 100 kB at a time
+    bits = np.random.default_rng(0).integers(0, 2**32, (len(words), 128), np.uint32)
+    values = np.nan_to_num(bits.view(np.float32), nan=1.5)
+    folder, path, back = tmp_path / "v", tmp_path / "out", tmp_path / "back"
+    folder.mkdir()
+    write_vectors(folder, words, values)
+    assert export_vectors(folder, path, format=kind).rows == len(words)
     loaded = keyed.load_word2vec_format(str(path), binary=kind == "binary")
-    assert loaded.index_to_key == [str(7 * row) for row in range(rows)]
-    np.testing.assert_array_equal(loaded.vectors, values_of(rows, 128))
+    assert loaded.index_to_key == words
+    np.testing.assert_array_equal(loaded.vectors, values)
     loaded.save_word2vec_format(str(back), binary=kind == "binary")
-    found = Vectors.open(back)
-    assert found.ids.to_pylist() == loaded.index_to_key
-    np.testing.assert_array_equal(found.values, loaded.vectors)
+    for file in (path, back):
+        found = Vectors.open(file)
+        assert found.ids.to_pylist() == words
+        np.testing.assert_array_equal(found.values, values)
 
 
 def test_ids_that_the_formats_cannot_hold(written, tmp_path):
@@ -302,7 +268,6 @@ def test_damaged_files(tmp_path, body, named):
         ("x", None, "text", b"3 5\n5 0.1"),
         ("x", "binary", "binary", b"3 5\n5 "),
         ("x.vec.gz", None, "text", b"\x1f\x8b"),
-        ("x.bin.gz", None, "binary", b"\x1f\x8b"),
         ("x.NPY", None, "npy", b"\x93NUMPY"),
         ("x.parquet", None, "parquet", b"PAR1"),
         ("x.npy.gz", None, None, None),

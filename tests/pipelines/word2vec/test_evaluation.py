@@ -8,9 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import optimize, stats
 
 from penstock import evaluate_vectors as evaluate
 from penstock import export_vectors
@@ -39,17 +36,6 @@ def vectors(tmp_path):
 # -- pairs ---------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
-def test_rank_correlation_with_ties_is_that_of_scipy(pairs):
-    one, other = np.array(pairs, float).T
-    ours = words.correlation(words.ranks(one), words.ranks(other))
-    np.testing.assert_array_equal(words.ranks(one), stats.rankdata(one))
-    if len(set(one)) == 1 or len(set(other)) == 1:
-        assert ours is None
-    else:
-        assert ours == pytest.approx(stats.spearmanr(one, other).statistic, abs=1e-12)
-
-
 def test_pairs_as_gensim_counts_them(vectors, tmp_path):
     keyed = pytest.importorskip("gensim.models").KeyedVectors
     random = np.random.default_rng(1)
@@ -70,22 +56,18 @@ def test_pairs_as_gensim_counts_them(vectors, tmp_path):
     assert ours.skipped == 1
 
 
-def test_case_matters_where_it_shall(vectors, tmp_path):
+def test_case_and_lines_that_are_left_out(vectors, tmp_path):
     path = tmp_path / "pairs.txt"
-    path.write_text("BERLIN w0 1\nBerlin w1 2\nw2 W3 5\n")
-    assert evaluate(vectors, pairs=[path]).pairs[0].used == 3
-    strict = evaluate(vectors, pairs=[path], case_sensitive=True).pairs[0]
-    assert (strict.used, strict.unknown) == (2, 1)
-    few = evaluate(vectors, pairs=[path], restrict=5).pairs[0]  # W3 is w3, the first of both
-    assert (few.used, few.unknown) == (1, 2)
-
-
-def test_judgements_that_are_no_numbers_are_lines_of_another_form(vectors, tmp_path):
-    path = tmp_path / "pairs.txt"
-    path.write_text("w0 w1 nan\nw1 w2 1e999\nw2 w3 5\nw3 w4 2\nw5 w6 x\n")
-    (found,) = evaluate(vectors, pairs=[path]).pairs
-    assert (found.used, found.skipped) == (2, 3)
-    assert found.spearman is not None
+    path.write_text("BERLIN w0 1\nBerlin w1 2\nw2 W3 5\nw0 w1 nan\nw1 w2 1e999\nw5 w6 x\n")
+    for given, counts in (
+        ({}, (3, 0, 3)),
+        ({"case_sensitive": True}, (2, 1, 3)),
+        ({"restrict": 5}, (1, 2, 3)),  # W3 is w3, the first of both
+    ):
+        (found,) = evaluate(vectors, pairs=[path], **given).pairs
+        assert (found.used, found.unknown, found.skipped) == counts
+    path.write_text("w0 w1 2\nw1 w2 2\n")
+    assert evaluate(vectors, pairs=[path]).pairs[0].spearman is None
 
 
 # -- analogies -----------------------------------------------------------------------------------
@@ -145,12 +127,37 @@ def test_analogies_as_gensim_counts_them(vectors, tmp_path, case_sensitive):
     assert 0 < right < total
 
 
+def test_candidates_are_all_that_is_known(vectors, make_graph, tmp_path):
+    """As vectors that hold nothing else."""
+    path, chosen = tmp_path / "analogies.txt", [*range(0, 36, 2), *range(36)[::7], 39]
+    path.write_text("\n".join(questions_of(np.random.default_rng(4), 200)))
+    ids = vectors.ids.take(pa.array(sorted({*chosen})))
+    pq.write_table(pa.table({"word": ids}), tmp_path / "few.parquet")
+    few = make(tmp_path / "few", ids, vectors.values[sorted({*chosen})])
+    given = {"analogies": [path], "pairs": [tmp_path / "pairs"]}
+    (tmp_path / "pairs").write_text("w0 w2 1\nw4 w6 2\nw8 w1 3\nw10 w12 1\n")
+    found = evaluate(vectors, candidates=str(tmp_path / "few.parquet"), **given)
+    assert (found.rows, found.pairs) == (len(ids), evaluate(few, **given).pairs)
+    assert found.analogies == evaluate(few, **given).analogies
+    assert found.analogies[0].total.unknown > 0
+    graph = make_graph(nodes=120, labels=4)
+    of = np.asarray(graph.labels())
+    nodes = make(tmp_path / "nodes", np.arange(120), np.eye(4)[of])
+    name = graph.manifest.classes[2]
+    given = {"labels": graph.path, "shares": (0.5,), "repeats": 1}
+    assert evaluate(nodes, candidates=f"label:{name}", **given).labels.nodes == (of == 2).sum()
+    for wrong in ("label:none", "type:x", str(tmp_path / "pairs"), str(tmp_path / "no")):
+        with pytest.raises((InputError, UsageError)):
+            evaluate(nodes, candidates=wrong, **given)
+    with pytest.raises(UsageError):  # of which graph?
+        evaluate(nodes, candidates=f"label:{name}", pairs=[tmp_path / "pairs"])
+
+
 def test_analogies_without_sections(vectors, tmp_path):
     path = tmp_path / "google.txt"
     path.write_text("\n".join(questions_of(np.random.default_rng(3), 10)))
     (result,) = evaluate(vectors, analogies=[path]).analogies
     assert [section.name for section in result.sections] == ["google"]
-    assert result.total.right_add == result.sections[0].right_add
 
 
 def test_words_that_are_not_there(vectors, tmp_path):
@@ -165,25 +172,6 @@ def test_words_that_are_not_there(vectors, tmp_path):
 
 
 # -- labels --------------------------------------------------------------------------------------
-
-
-def test_the_classifier_is_at_the_minimum():
-    random = np.random.default_rng(0)
-    features = random.standard_normal((60, 4))
-    targets = (features @ random.standard_normal((4, 3)) + random.standard_normal((60, 3))) > 0.5
-    weights = labels.fit(features, targets, l2=0.7)
-    for one in range(3):
-        sign = np.where(targets[:, one], 1, -1)
-
-        def loss(w, sign=sign):
-            margins = sign * (features @ w[:-1] + w[-1])
-            return np.logaddexp(0, -margins).sum() + 0.35 * (w[:-1] ** 2).sum()
-
-        truth = optimize.minimize(loss, np.zeros(5), method="BFGS", options={"gtol": 1e-7})
-        np.testing.assert_allclose(weights[:, one], truth.x, atol=0.02)
-        assert loss(weights[:, one]) <= truth.fun + 1e-3
-    warm = labels.fit(features, targets, l2=0.7, start=weights + 1)
-    np.testing.assert_allclose(warm, weights, atol=0.02)
 
 
 def test_f1_by_hand():
@@ -211,56 +199,39 @@ def blocks(tmp_path):
     return make(tmp_path / "blocks", np.arange(200) * 5, values), of
 
 
-def test_labels_of_a_table(blocks, tmp_path):
+def test_labels_of_tables(blocks, tmp_path):
+    """Several classes in a list or in lines of their own; missing ones in every format."""
     vectors, of = blocks
     lists = [[f"c{one}"] + ["even"] * int(one == 0) for one in of]
     lists[3:6] = [None, [], None]
     ids = [*(5 * np.arange(200)), 99_999]
-    pq.write_table(pa.table({"id": ids, "label": [*lists, ["c1"]]}), tmp_path / "nodes.parquet")
-    report = evaluate(vectors, labels=tmp_path / "nodes.parquet", shares=(0.5, 0.2), repeats=3)
-    found = report.labels
-    assert (found.nodes, found.unknown, found.classes) == (197, 1, 4)
-    assert [share.share for share in found.shares] == [0.5, 0.2]
-    assert found.shares[0].micro_f1 > 0.97
-    assert found.shares[0].macro_f1 > 0.97
-    again = evaluate(vectors, labels=tmp_path / "nodes.parquet", shares=(0.5, 0.2), repeats=3)
-    assert again.labels == found
-    other = evaluate(vectors, labels=tmp_path / "nodes.parquet", shares=(0.5, 0.2), seed=1)
-    assert other.labels.shares != found.shares
-
-
-def test_labels_in_a_line_each(blocks, tmp_path):
-    vectors, of = blocks
-    lines = [(5 * i, f"c{one}") for i, one in enumerate(of)]
-    lines += [(5 * i, "even") for i, one in enumerate(of) if one == 0]
-    lists = [[f"c{one}"] + ["even"] * int(one == 0) for one in of]
-    table = "id,label\n" + "".join(f"{name},{label}\n" for name, label in lines)
-    (tmp_path / "lines.csv").write_text(table)
-    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": lists}), tmp_path / "lists.parquet")
-    one, other = (
-        evaluate(vectors, labels=tmp_path / name, shares=(0.5,), repeats=2).labels
-        for name in ("lines.csv", "lists.parquet")
-    )
-    assert (one.nodes, one.classes) == (200, 4)
-    assert one.shares == other.shares  # no node is trained on and predicted too
-
-
-def test_missing_labels_are_missing_in_every_format(blocks, tmp_path):
-    vectors, of = blocks
-    labels = [int(one) if i % 4 else None for i, one in enumerate(of)]
-    table = pd.DataFrame({"id": 5 * np.arange(200), "label": labels})
+    pq.write_table(pa.table({"id": ids, "label": [*lists, ["c1"]]}), tmp_path / "lists.parquet")
+    lines = [
+        (i, label) for i, some in zip(ids, [*lists, ["c1"]], strict=True) for label in some or ()
+    ]
+    (tmp_path / "lines.csv").write_text("id,label\n" + "".join(f"{i},{x}\n" for i, x in lines))
+    missing = [int(one) if i % 4 else None for i, one in enumerate(of)]
+    table = pd.DataFrame({"id": 5 * np.arange(200), "label": missing})
     pq.write_table(pa.Table.from_pandas(table), tmp_path / "floats.parquet")
     table["label"] = table["label"].astype("Int64")
-    pq.write_table(pa.Table.from_pandas(table), tmp_path / "l.parquet")
     table.to_csv(tmp_path / "empty.csv", index=False)
     table.fillna(-1).to_csv(tmp_path / "minus.csv", index=False)
-    given = {"shares": (0.5,), "repeats": 2}
-    found = [
-        evaluate(vectors, labels=tmp_path / name, **given).labels
-        for name in ("l.parquet", "floats.parquet", "empty.csv", "minus.csv")
-    ]
-    assert found[0].nodes == 150
-    assert len({(one.nodes, one.classes, str(one.shares)) for one in found}) == 1
+
+    def found(name, **given):
+        return evaluate(
+            vectors, labels=tmp_path / name, shares=(0.5, 0.2), repeats=3, **given
+        ).labels
+
+    one, other = found("lists.parquet"), found("lines.csv")
+    assert (one.nodes, one.unknown, one.classes) == (197, 1, 4)
+    assert one.shares == other.shares  # no node is trained on and predicted too
+    assert [share.share for share in one.shares] == [0.5, 0.2]
+    assert min(one.shares[0].micro_f1, one.shares[0].macro_f1) > 0.97
+    assert found("lists.parquet", seed=1).shares != one.shares
+    some = [found(name) for name in ("floats.parquet", "empty.csv", "minus.csv")]
+    assert {(one.nodes, one.classes, str(one.shares)) for one in some} == {
+        (150, 3, str(some[0].shares))
+    }
 
 
 def test_labels_of_a_graph(make_graph, tmp_path):
@@ -268,20 +239,9 @@ def test_labels_of_a_graph(make_graph, tmp_path):
     random = np.random.default_rng(0)
     of = np.asarray(graph.labels())
     known = make(tmp_path / "good", np.arange(120), np.eye(4)[of] + random.random((120, 4)) / 9)
+    assert evaluate(known, labels=graph.path, shares=(0.5,)).labels.shares[0].micro_f1 == 1
     noise = make(tmp_path / "bad", np.arange(120), random.random((120, 4)))
-    good = evaluate(known, labels=graph.path, shares=(0.5,)).labels.shares[0]
-    bad = evaluate(noise, labels=graph.path, shares=(0.5,)).labels.shares[0]
-    assert good.micro_f1 == 1
-    assert bad.micro_f1 < 0.5
-
-
-def test_a_class_that_is_not_in_the_training_share_is_not_predicted(tmp_path):
-    values = np.random.default_rng(0).standard_normal((20, 3))
-    vectors = make(tmp_path / "v", np.arange(20), values)
-    named = pa.table({"id": np.arange(20), "label": [*"ab" * 9, "c", "d"]})
-    pq.write_table(named, tmp_path / "l.parquet")
-    found = evaluate(vectors, labels=tmp_path / "l.parquet", shares=(0.1,), repeats=2).labels
-    assert all(0 <= share.macro_f1 <= 1 for share in found.shares)
+    assert evaluate(noise, labels=graph.path, shares=(0.5,)).labels.shares[0].micro_f1 < 0.5
 
 
 def test_labels_that_do_not_fit(blocks, tmp_path):
@@ -299,19 +259,13 @@ def test_labels_that_do_not_fit(blocks, tmp_path):
         assert path.name in str(error.value)
 
 
-def test_options(vectors):
-    with pytest.raises(UsageError):
-        evaluate(vectors)
-    for options in ({"pairs": ("x",), "l2": 2}, {"labels": "x", "restrict": 2}):
-        with pytest.raises(UsageError):
-            EvaluateOptions(**options)
-
-
-def test_nan_is_refused(tmp_path):
-    vectors = make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]])
+def test_what_cannot_be_asked(vectors, tmp_path):
     (tmp_path / "p").write_text("a b 1\n")
+    for options in ({}, {"pairs": ["x"], "l2": 2}, {"labels": "x", "restrict": 2}):
+        with pytest.raises(UsageError):
+            evaluate(vectors, **options)
     with pytest.raises(InputError):
-        evaluate(vectors, pairs=[tmp_path / "p"])
+        evaluate(make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]]), pairs=[tmp_path / "p"])
 
 
 def test_a_graph_of_multi_labels(tmp_path):

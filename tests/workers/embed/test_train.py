@@ -185,8 +185,8 @@ def test_every_way_of_training_lowers_the_loss(run, tmp_path, ranks, more):
     assert losses(tmp_path / "r")[-1] < losses(tmp_path / "r")[0]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4])
-def test_negatives_are_fairly_shared_among_partitions(run, graph, tmp_path, monkeypatch, share):
+@pytest.mark.parametrize(("share", "power"), [(0.0, 1.0), (0.4, 1.0), (0.8, 0.5)])
+def test_negatives_are_fairly_shared(run, graph, tmp_path, monkeypatch, share, power):
     """Of an own partition a node is as likely as in memory, of others by their degrees."""
     found, make = [], Negatives.pool
 
@@ -196,9 +196,9 @@ def test_negatives_are_fairly_shared_among_partitions(run, graph, tmp_path, monk
         return pool
 
     monkeypatch.setattr(Negatives, "pool", keep)
-    run(tmp_path / "r", epochs=1, by_degree=share, **DISK)
+    run(tmp_path / "r", epochs=1, by_degree=share, degree_exponent=power, **DISK)
     degrees = graph.degrees + np.bincount(graph.csr().indices, minlength=graph.num_nodes)
-    degrees = np.maximum(degrees, 1.0)
+    degrees = np.maximum(degrees, 1.0) ** power
     whole = (1 - share) / graph.num_nodes + share * degrees / degrees.sum()
     seen = set()
     for layout, there, pair, pool, rows in found:
