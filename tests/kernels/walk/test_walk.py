@@ -474,7 +474,13 @@ IN_PARTS = {
         some_rows(),
         {"sampler": RESERVOIR, "stop": 0.02, "timed": True, "schema": (0, 1), "cyclic": True},
     ),
-    "expression": (without(some_rows(), *FIRST), {"sampler": RESERVOIR, "expression": EXPRESSION}),
+    "expression": (  # without is_neighbor, which a job refuses in parts
+        without(some_rows(), *FIRST),
+        {
+            "sampler": RESERVOIR,
+            "expression": "weight * (1 - is_return) + degree % 2 + label * (step > 3)",
+        },
+    ),
 }
 
 
