@@ -1,11 +1,7 @@
-"""One worker per GPU: the options of dask-cuda, and the error without a GPU."""
+"""One worker per GPU: the options of dask-cuda, and results that it moves off a GPU."""
 
-import os
-import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 from distributed import Client
 
@@ -13,41 +9,26 @@ from penstock.cluster.cuda import cuda_options, open_cuda
 from penstock.cluster.spec import ClusterSpec
 
 
-def workers_left():
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # a zombie of another test has no command
-            if "spawn_main" in " ".join(child.cmdline()):
-                found.append(child)
-    return found
-
-
 @pytest.mark.gpu
-def test_dask_cuda_itself():
+def test_dask_cuda_itself(left_over):
     pytest.importorskip("dask_cuda")
     import cupy
 
-    before = {process.pid for process in workers_left()}
     spec = ClusterSpec(workers=1, memory_limit="4GB", device_limit="200MB")
     with open_cuda(spec, quiet=True) as running, Client(running.target) as client:
         client.wait_for_workers(1, timeout=60)
-        seen = client.run(lambda: (os.environ["CUDA_VISIBLE_DEVICES"], os.sched_getaffinity(0)))
-        assert len(seen) == 1
         # Four results of 100 MB on a device that may keep 200 MB: some have moved, none is lost.
         parts = [
             client.submit(cupy.full, 25_000_000, n, dtype="float32", pure=False) for n in range(4)
         ]
         sums = [client.submit(lambda a: float(a[::1000].sum()), part, pure=False) for part in parts]
         assert client.gather(sums) == [0, 25_000, 50_000, 75_000]
-        (kept,) = client.run(
+        ((device, host),) = client.run(
             lambda dask_worker: (len(dask_worker.data.device), len(dask_worker.data.host))
         ).values()
-        assert kept[0] <= 2
-        assert kept[1] >= 2
+        assert device <= 2 <= host
         del parts, sums
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
-    assert {process.pid for process in workers_left()} == before
+    assert not left_over()
 
 
 def test_what_was_asked_for_is_passed_on():

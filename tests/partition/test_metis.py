@@ -1,6 +1,8 @@
 import os
 import signal
+import time
 from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pymetis
@@ -118,13 +120,18 @@ def test_a_sigterm_is_not_an_error_of_metis(graph, tmp_path, monkeypatch, late):
 
 def test_ctrl_c_ends_a_metis_that_would_run_on(graph, child):
     note = child("time.sleep(60)")
+
+    def interrupt():
+        while not note.exists() or not note.read_text():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             run(graph)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.csr import CSR
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.writer import create_graph, write_parquet
@@ -83,6 +84,54 @@ def test_splits_are_masks_that_do_not_meet(make_graph):
         graph.split("dev")
     with pytest.raises(UsageError):
         graph.node_column("colour")
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+TRIANGLE = CSR.from_edges(np.array([0, 0, 1, 1, 2, 2]), np.array([1, 2, 0, 2, 0, 1]), 3)
+
+
+def test_a_graph_is_written_whole_or_not_at_all(tmp_path):
+    def attempt(error, ids=None, features=None):
+        with pytest.raises(error), create_graph(tmp_path / "g") as writer:
+            writer.edges(TRIANGLE)
+            if ids is not None:
+                writer.nodes(ids)
+            if features is not None:
+                writer.features(features)
+            if error is RuntimeError:
+                raise RuntimeError("midway")
+        assert os.listdir(tmp_path) == []
+
+    attempt(RuntimeError)
+    attempt(InputError)  # without nodes
+    attempt(InputError, ["a", "b"])
+    attempt(InputError, ["a", "b", "c"], np.zeros((4, 2)))
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(TRIANGLE)
+        writer.nodes(["a", "b", "c"])
+        assert not (tmp_path / "g").exists()
+    Graph.open(tmp_path / "g").validate()
+    with pytest.raises(OutputExists), create_graph(tmp_path / "g"):
+        pytest.fail("must not be reached")
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_features_are_cut_into_files_of_rows(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("penstock.writer.FEATURE_FILE_BYTES", 1000)
+    features = sp.random(100, 9, 0.3, "csr", np.float32, random_state=1)
+    truth = features.toarray()
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR.from_edges(*np.zeros((2, 0), np.int64), 100))
+        writer.nodes()
+        writer.features(truth if kind == "dense" else features)
+    graph = Graph.open(tmp_path / "g")
+    graph.validate()
+    entry, got = graph.manifest.features, graph.features()
+    assert len(entry.starts) > 2
+    assert (entry.kind, entry.width, entry.dtype) == (kind, 9, "float32")
+    assert entry.nonzeros == np.count_nonzero(truth)
+    np.testing.assert_array_equal(got if kind == "dense" else got.toarray(), truth)
 
 
 # -- broken graphs: found by validate -----------------------------------------------------------

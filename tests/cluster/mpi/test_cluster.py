@@ -6,9 +6,10 @@ import sys
 import time
 
 import pytest
+from distributed import Client, LocalCluster
 from processes import ended
 
-from penstock import connect
+from penstock import connect, gang
 from penstock.cluster.mpi.mpiexec import (
     find_launcher,
     launch_command,
@@ -105,3 +106,34 @@ def test_a_script_that_is_an_mpi_job_itself(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "plain 6, gang [2.0, 2.0], [1.0]" in done.stdout
+
+
+# -- clusters that have no MPI: a world is started in addition to their workers --------------------
+
+
+def test_a_local_cluster_gets_a_world_for_its_first_gang(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with connect("local", workers=1) as client:
+        found = gang.run(client, lambda comm: (comm.rank, os.getpid()), ranks=2)
+        ranks, pids = zip(*found, strict=True)
+        assert ranks == (0, 1)
+        assert gang.run(client, lambda comm: os.getpid(), ranks=2) == [*pids]
+        assert client.submit(lambda: 3, pure=False).result() == 3
+        with pytest.raises(ClusterError):
+            gang.run(client, lambda comm: None, ranks=3)
+    assert ended(*pids)
+    deadline = time.monotonic() + 10
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, list(tmp_path.iterdir())
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_plain_dask_cluster_and_a_job_with_ranks_get_a_world_too():
+    with (
+        LocalCluster(n_workers=0, dashboard_address="localhost:0") as cluster,
+        Client(cluster) as client,
+    ):
+        assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
+    with connect(ranks=2) as client:
+        assert gang.run(client, lambda comm: comm.size) == [2, 2]

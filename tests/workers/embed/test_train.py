@@ -14,6 +14,7 @@ from penstock.errors import CorruptFile, GraphError, UsageError
 from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.naive import embed as naive
 from penstock.pipelines.embed.run import keep_ids
+from penstock.workers.embed import initial
 from penstock.workers.embed import train as module
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
@@ -409,3 +410,17 @@ def test_ranks_that_see_different_checkpoints_do_not_train(
         task = TrainTask(graph.path, ours, Training(**SMALL))
         with pytest.raises(UsageError):
             on_threads(2, lambda comm, t=task, f=folders: train(comm, replace(t, run=f[comm.rank])))
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_the_initial_vectors_of_cores(monkeypatch):
+    import cupy as cp
+
+    nodes = np.random.default_rng(0).permutation(5000)[:3000]
+    on_cores = np.full((3001, 100), np.nan, np.float32)
+    initial.fill_nodes(7, nodes, on_cores, 0.3)
+    monkeypatch.setattr(initial, "_DEVICE_BYTES", 1 << 18)  # several pieces
+    on_device = cp.full((3001, 100), cp.nan, cp.float32)
+    initial.fill_nodes(7, nodes, on_device, 0.3)
+    np.testing.assert_array_equal(on_device.get(), on_cores)
+    assert not on_cores[3000].any()

@@ -1,6 +1,5 @@
 """Where a worker computes is decided once; without a GPU it is the host."""
 
-import subprocess
 import sys
 
 import dask
@@ -69,25 +68,6 @@ def test_a_gpu_that_cannot_be_used_has_a_reason(pretend_gpu, cupy, reason):
 
 
 @pytest.mark.gpu
-def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses():
-    code = (
-        "import ctypes, sys; from penstock.workers.resources import device\n"
-        "device.begin('auto').join()\n"
-        "driver, flags, active = ctypes.CDLL('libcuda.so.1'), ctypes.c_uint(), ctypes.c_int()\n"
-        "driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))\n"
-        "import cupy\n"
-        "mine, theirs = ctypes.c_void_p(), ctypes.c_void_p()\n"
-        "assert cupy.arange(4).sum().get() == 6\n"
-        "driver.cuDevicePrimaryCtxRetain(ctypes.byref(mine), 0)\n"
-        "driver.cuCtxGetCurrent(ctypes.byref(theirs))\n"
-        "print(active.value, mine.value == theirs.value)"
-    )
-    # -P: the working directory may be the repository, whose folder ``penstock`` is not the package.
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "True"], done.stderr
-
-
-@pytest.mark.gpu
 def test_a_gpu_is_used_where_there_is_one():
     assert device.gpu()
     moved = device.to_device(np.arange(3))
@@ -129,10 +109,3 @@ def test_the_rank_on_its_host(environ, rank):
 )
 def test_a_rank_sees_its_own_device_first(rank, count, visible, expected):
     assert device.visible_devices(rank, count, visible) == expected
-
-
-@pytest.mark.gpu
-def test_counting_agrees_with_cuda():
-    import cupy
-
-    assert device.devices_here() >= cupy.cuda.runtime.getDeviceCount()

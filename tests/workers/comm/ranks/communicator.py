@@ -353,6 +353,19 @@ def barriers(comm):
         folder.rmdir()
 
 
+def mistakes(comm):
+    square, one = np.zeros((4, 4)), np.zeros(1)
+    for part in (square[:, 1], square.T, np.array([None, "a"])):
+        for call in (lambda a: comm.isend(a, 0), lambda a: comm.irecv(a, 0), comm.iallreduce):
+            refused(lambda call=call, part=part: call(part))
+    for rank, tag in ((-1, 0), (comm.size, 0), (0, -1), (0, 1 << 14)):
+        refused(lambda rank=rank, tag=tag: comm.isend(one, rank, tag))
+    for dtype in OTHERS:
+        refused(lambda dtype=dtype: comm.allreduce(np.zeros(2, dtype)))
+    refused(lambda: comm.alltoallv([one] * (comm.size - 1), [one] * comm.size))
+    ring(comm, np.ones(2), np.ones(2), np.zeros(2))  # and the gang continues
+
+
 # Memory
 
 
@@ -624,6 +637,7 @@ IN_PIECES_TOO = [
     rows_to_all,
     objects_of_all,
     barriers,
+    mistakes,
     alive,
     broken_off,
 ]
