@@ -1,7 +1,5 @@
 """What ``expect:`` means, case by case."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -50,7 +50,7 @@ stages:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "flow.yaml").write_text(FLOW)
     return tmp_path
@@ -143,7 +143,7 @@ def test_a_changed_module_or_a_changed_file_makes_a_stage_run(home, capsys):
     path = flow(home, 'stages: {a: {python: "mine:make", input: in}}')
     make_outputs(path)
 
-    def planned() -> str:
+    def planned():
         capsys.readouterr()
         assert run(["run", str(path), "--plan", "--json"]) == 0
         return str(json.loads(capsys.readouterr().out)["stages"][0]["why"])
@@ -191,7 +191,7 @@ stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of 
 """
     path = flow(home, text)
 
-    def night(day: int, value: int, **more: Any) -> Any:
+    def night(day, value, **more):
         date = dt.date(2026, 11, day)
         make_outputs(path, date, v=str(value))
         return run_flow(path, variables={"v": str(value)}, date=date, **more)
@@ -572,7 +572,7 @@ stages: {a: {python: "mine:make", value: "{{n}}", expect: {total: within 10 % of
 
 
 def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow_may_move(home):
-    def night(region: str, n: int, day: int) -> Any:
+    def night(region, n, day):
         given, date = {"region": region, "n": str(n)}, dt.date(2026, 11, day)
         make_outputs(home / "flow.yaml", date, **given)
         return run_flow(home / "flow.yaml", variables=given, date=date)

@@ -60,7 +60,7 @@ def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PAS
 
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_each_day_runs_once(tmp_path: Path, cron: str, zone: str, before: str) -> None:
+def test_each_day_runs_once(tmp_path, cron, zone, before):
     """Also if a run fails, or the machine is off until the last moment."""
     clock = [*times(zone, before)]
     days = [*dict.fromkeys(now.astimezone(ZoneInfo(zone)).date() for now in clock)]
@@ -76,7 +76,7 @@ def test_each_day_runs_once(tmp_path: Path, cron: str, zone: str, before: str) -
 
 
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_every_hour_runs_once(tmp_path: Path, zone: str, before: str) -> None:
+def test_every_hour_runs_once(tmp_path, zone, before):
     clock = [*times(zone, before)]
     entry, ran = schedule(tmp_path / "home", "0 * * * *", zone, clock[0]), Counter[dt.date]()
     for now in clock:
@@ -88,7 +88,7 @@ def test_every_hour_runs_once(tmp_path: Path, zone: str, before: str) -> None:
 
 
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_a_day_that_has_not_passed_is_late(tmp_path: Path, zone: str, before: str) -> None:
+def test_a_day_that_has_not_passed_is_late(tmp_path, zone, before):
     clock = [*times(zone, before)]
     entry = schedule(tmp_path / "home", "30 2 * * *", zone, clock[0], late_after="02:45")
     shown = [now.astimezone(ZoneInfo(zone)) for now in clock]

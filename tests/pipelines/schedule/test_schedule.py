@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def work(out):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "flow.yaml").write_text(FLOW % 0)
     return tmp_path
@@ -91,11 +90,11 @@ class Server:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], Server]]:
+def serve():
     """Start servers, which end with the test however it ends."""
-    servers: list[Server] = []
+    servers = []
 
-    def start(state: Path) -> Server:
+    def start(state):
         servers.append(Server(state))
         return servers[-1]
 
@@ -309,23 +308,8 @@ stages: {a: {python: "mine:work"}, b: {python: "mine:work"}}
     (home / "flow.yaml").write_text(text)
     now, day = dt.datetime.now(dt.UTC), days_ago(0)
     state = add(home, "--name", "ch", days=1)
-    assert (
-        run(
-            [
-                "schedule",
-                "add",
-                str(home / "flow.yaml"),
-                "--state",
-                str(state),
-                "-q",
-                "--name",
-                "de",
-                "--set",
-                "region=de",
-            ]
-        )
-        == 0
-    )
+    words = ["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q"]
+    assert run([*words, "--name", "de", "--set", "region=de"]) == 0
     ch, de = (Schedules(state).load(name) for name in ("ch", "de"))
     de = replace(de, added=ch.added)
     words = ["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]
@@ -404,8 +388,8 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
 def test_a_dag_of_airflow_runs_the_day_that_was_due(home, capsys, monkeypatch):
     text = emitted(home, "airflow", capsys, "--retries", "2", "--timezone", "Europe/Zurich")
     (function,) = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
-    calls: list[list[str]] = []
-    names: dict[str, Any] = {"subprocess": subprocess}
+    calls = []
+    names = {"subprocess": subprocess}
     monkeypatch.setattr(subprocess, "call", lambda words, cwd: calls.append(words) or 0)
     exec(compile(ast.Module([function], []), "dag", "exec"), names)
     due = Mock()

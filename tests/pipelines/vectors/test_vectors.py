@@ -104,16 +104,16 @@ def test_integers_are_found_by_their_text_and_the_other_way_round(written):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.int32(), 3)],
-    ids=str,
+    "kind", [pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.int32(), 3)], ids=str
 )
 def test_any_list_of_numbers_in_parquet(tmp_path, kind):
-    table = pa.table({
-        "node": pa.array(["a", "b"]),
-        "class": pa.array([1, 2]),
-        "embedding": pa.array([[1, 2, 3], [4, 5, 6]]).cast(kind),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "node": pa.array(["a", "b"]),
+            "class": pa.array([1, 2]),
+            "embedding": pa.array([[1, 2, 3], [4, 5, 6]]).cast(kind),
+        }
+    )
     pq.write_table(table, tmp_path / "x.parquet")
     found = Vectors.open(tmp_path / "x.parquet")
     assert found.ids.to_pylist() == ["a", "b"]
@@ -203,12 +203,16 @@ def test_files_in_folders_by_globs_and_compressed(written, tmp_path):
 
 
 @given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=9),
-             unique=True, min_size=1, max_size=8),
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=9),
+        unique=True,
+        min_size=1,
+        max_size=8,
+    ),
     st.integers(1, 9),
     st.sampled_from(["text", "binary"]),
     st.integers(0, 2**32 - 1),
-)  # fmt: skip
+)
 def test_words_and_every_bit_of_values_come_back(tmp_path_factory, words, width, kind, seed):
     path = tmp_path_factory.mktemp("w") / "vectors"
     bits = np.random.default_rng(seed).integers(0, 2**32, (len(words), width), np.uint32)
@@ -246,8 +250,11 @@ def test_ids_that_the_formats_cannot_hold(written, tmp_path):
     for blank in ("::", "\\1"):
         export_vectors(folder, tmp_path / "out", format="text", blank=blank, overwrite=True)
         assert Vectors.open(tmp_path / "out").ids.to_pylist() == [
-            f"new{blank}york", f"tab{blank}here", "new_york", "plain",
-        ]  # fmt: skip
+            f"new{blank}york",
+            f"tab{blank}here",
+            "new_york",
+            "plain",
+        ]
     with pytest.raises(InputError):
         export_vectors(written(["", "b"], name="empty"), tmp_path / "out2", format="text")
 

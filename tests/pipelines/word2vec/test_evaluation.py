@@ -191,8 +191,11 @@ def test_f1_by_hand():
     scores = np.array([[3, 1, 2], [0, 5, 1], [1, 2, 0], [0.1, 0.2, 0.3]])
     predicted = labels.predict_top(scores, targets.sum(axis=1))
     assert predicted.tolist() == [
-        [True, False, True], [False, True, False], [False, True, False], [False, False, True],
-    ]  # fmt: skip
+        [True, False, True],
+        [False, True, False],
+        [False, True, False],
+        [False, False, True],
+    ]
     # right 1, 1, 1; there 2, 2, 1; predicted 1, 2, 2
     micro, macro = labels.f1_scores(targets, predicted)
     assert micro == pytest.approx(2 * 3 / 10)
