@@ -50,26 +50,6 @@ def test_rank_correlation_with_ties_is_that_of_scipy(pairs):
         assert ours == pytest.approx(stats.spearmanr(one, other).statistic, abs=1e-12)
 
 
-def test_pairs_as_gensim_counts_them(vectors, tmp_path):
-    keyed = pytest.importorskip("gensim.models").KeyedVectors
-    random = np.random.default_rng(1)
-    lines = ["# a comment"]
-    for _ in range(80):
-        a, b = random.integers(0, 38, 2)
-        lines.append(f"w{a}\tW{b}\t{random.integers(0, 10)}")  # w36 and w37 are not there
-    path = tmp_path / "pairs.txt"
-    path.write_text("\n".join([*lines, "a line\tof another form", ""]))
-    theirs = keyed(vectors.dimension)
-    theirs.add_vectors(vectors.ids.to_pylist(), np.asarray(vectors.values))
-    pearson, spearman, unknown = theirs.evaluate_word_pairs(str(path))
-    (ours,) = evaluate(vectors, pairs=[path]).pairs
-    assert ours.spearman == pytest.approx(spearman[0], abs=1e-6)
-    assert ours.pearson == pytest.approx(pearson[0], abs=1e-6)
-    assert 100 * ours.unknown / (ours.used + ours.unknown) == pytest.approx(unknown)
-    assert ours.unknown > 0
-    assert ours.skipped == 1
-
-
 def test_case_matters_where_it_shall(vectors, tmp_path):
     path = tmp_path / "pairs.txt"
     path.write_text("BERLIN w0 1\nBerlin w1 2\nw2 W3 5\n")
@@ -122,27 +102,6 @@ def test_analogies_as_gensim_counts_them(vectors, tmp_path, case_sensitive):
     assert 0 < ours.total.right_add < len(ours.total.questions)
     assert ours.total.unknown >= 1
     assert ours.skipped == 1
-
-    # 3CosMul, which gensim has for single questions.
-    right = total = 0
-    for line in lines:
-        names = line.split()
-        if line[0] == ":" or len(names) != 4:
-            continue
-        if not case_sensitive:
-            names = [name if name in theirs else name.lower() for name in names]
-            names = [f"w{name[1:]}" if name in ("W3", "W5") else name for name in names]
-        if not all(name in theirs for name in names):
-            continue
-        total += 1
-        best = theirs.most_similar_cosmul(positive=names[1:3], negative=names[:1], topn=5)
-        asked = {name if case_sensitive else name.upper() for name in names[:3]}
-        found = [name if case_sensitive else name.upper() for name, _ in best]
-        answer = next((name for name in found if name not in asked), None)
-        right += answer == (names[3] if case_sensitive else names[3].upper())
-    assert total == len(ours.total.questions)
-    assert ours.total.right_mul == right
-    assert 0 < right < total
 
 
 def test_analogies_without_sections(vectors, tmp_path):
