@@ -1,7 +1,5 @@
 """walk, word2vec and similar, against NumPy, SciPy and NetworkX."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import pairwise, product
 from pathlib import Path
@@ -56,7 +54,7 @@ def test_walks_are_those_of_the_seed_and_follow_edges(given, name):
     assert paths == [[ids[one] for one in row if one >= 0] for row in rows]
 
 
-def assert_drawn(found: np.ndarray, chances: np.ndarray) -> None:
+def assert_drawn(found, chances):
     """Assert that counts are as expected by a chi-squared test; rare ones are taken together."""
     assert (found[chances == 0] == 0).all()
     expected = chances * (found.sum() / chances.sum())
@@ -138,7 +136,7 @@ def test_word2vec_learns_blocks_and_the_same_for_a_seed(given):
     assert array.shape == (400, 8)
 
 
-def vectors_of_words() -> tuple[list[str], np.ndarray]:
+def vectors_of_words():
     """Write vectors in which analogies hold now and then."""
     grid = (draws(12 * 6, 1000, 1).reshape(12, 6) - 500) / 500
     noise = (draws(48 * 6, 1000, 2).reshape(48, 6) - 500) / 1000

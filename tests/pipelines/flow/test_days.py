@@ -1,7 +1,5 @@
 """Days of an operator, by the commands that the tutorial shows: docs/tutorial.md."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -26,7 +24,7 @@ stages:
 """
 
 
-def write_day(home: Path, day: str, first: int, last: int, files: range = range(4)) -> None:
+def write_day(home, day, first, last, files=range(4)):
     folder = home / "purchases" / day
     folder.mkdir(parents=True, exist_ok=True)
     user = np.arange(first, last).repeat(8)

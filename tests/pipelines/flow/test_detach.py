@@ -1,7 +1,5 @@
 """A detached run outlives its shell, is seen in the list of runs, and ends with SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -36,7 +33,7 @@ def home(tmp_path):
     return tmp_path
 
 
-def detach(home: Path, *more: str) -> dict[str, Any]:
+def detach(home, *more):
     """Start a run from a shell, and kill the shell."""
     words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
     shell = subprocess.Popen(
@@ -55,14 +52,14 @@ def detach(home: Path, *more: str) -> dict[str, Any]:
     return json.loads(text)
 
 
-def wait_for_stage(home: Path) -> None:
+def wait_for_stage(home):
     deadline = time.monotonic() + 60
     while not [*home.glob("runs/*/logs/a.log")] or not (home / "flow/a").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def states(home: Path) -> list[str]:
+def states(home):
     return [one.state for one in all_runs(home / "runs")]
 
 

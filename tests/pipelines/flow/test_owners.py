@@ -1,10 +1,6 @@
 """A flow replaces no output that it has not made, and no two stages write to one path."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from made import make_outputs
@@ -31,7 +27,7 @@ def home(tmp_path):
     return tmp_path / "home"
 
 
-def flow(home: Path, name: str, stages: str, **more: Any) -> Path:
+def flow(home, name, stages, **more):
     """Write a flow of functions; ``stages`` are as YAML has them, within braces."""
     head = "".join(f"{key}: {value}\n" for key, value in more.items())
     text = stages.replace("make", 'python: "mine:make"')
@@ -39,13 +35,13 @@ def flow(home: Path, name: str, stages: str, **more: Any) -> Path:
     return home / f"{name}.yaml"
 
 
-def folder(path: Path, value: str = "theirs") -> Path:
+def folder(path, value="theirs"):
     path.mkdir(parents=True)
     (path / "v").write_text(value)
     return path
 
 
-def value(path: Path) -> str:
+def value(path):
     return (path / "v").read_text()
 
 

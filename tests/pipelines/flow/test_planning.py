@@ -1,14 +1,10 @@
 """What a run would do and take, and what makes an output one of earlier days."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -32,12 +28,12 @@ stages:
 """
 
 
-def write(home: Path, text: str) -> Path:
+def write(home, text):
     (home / "flow.yaml").write_text(text)
     return home / "flow.yaml"
 
 
-def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+def planned(path, capsys):
     assert run(["run", str(path), "--plan", "--json"]) == 0
     return {one["name"]: one for one in json.loads(capsys.readouterr().out)["stages"]}
 

@@ -1,13 +1,9 @@
 """Publishing: all places or none, whatever fails and wherever it is killed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
@@ -62,27 +58,27 @@ def home(tmp_path):
     return tmp_path
 
 
-def one(home: Path, name: str = "one") -> Path:
+def one(home, name="one"):
     path = home / f"{name}.yaml"
     path.write_text(ONE.replace("NAME", name))
     return path
 
 
-def publish(flow: Path, value: object, date: dt.date | None = None, **options: Any) -> Any:
+def publish(flow, value, date=None, **options):
     make_outputs(flow, date, value=str(value))
     return run_flow(flow, variables={"value": str(value)}, date=date, **options)
 
 
-def on(day: int) -> dt.date:
+def on(day):
     return dt.date(2026, 11, day)
 
 
-def seen(place: Path) -> str | None:
+def seen(place):
     """Return what a reader of a folder finds."""
     return (place / "latest/v").read_text() if (place / "latest").exists() else None
 
 
-def seen_at_url() -> str | None:
+def seen_at_url():
     system = fsspec.filesystem("memory")
     if not system.exists("/bucket/to/latest.json"):
         return None
@@ -90,11 +86,11 @@ def seen_at_url() -> str | None:
     return str(system.cat(f"/bucket/to/{latest}/v").decode())
 
 
-def all_seen(home: Path) -> list[str | None]:
+def all_seen(home):
     return [seen(home / "to/a"), seen_at_url(), seen(home / "to/b")]
 
 
-def versions(place: Path) -> list[str]:
+def versions(place):
     return sorted(one.read_text() for one in place.glob("[!.]*/v") if one.parent.name != "latest")
 
 
@@ -143,11 +139,11 @@ def test_a_flow_that_was_moved_knows_what_it_published(home):
     assert versions(moved / "to/a") == ["1", "2"]
 
 
-def damaged(place: Path) -> None:
+def damaged(place):
     (place / "latest/v").write_text("")
 
 
-def gone(place: Path) -> None:
+def gone(place):
     (place / "latest").unlink()
 
 
@@ -169,10 +165,10 @@ def test_a_file_is_published_in_a_folder(home):
 # All or none
 
 
-def fail_at(monkeypatch: pytest.MonkeyPatch, step: str, count: int) -> None:
+def fail_at(monkeypatch, step, count):
     original, calls = getattr(Place, step), []
 
-    def failing(self: Any, *given: Any) -> None:
+    def failing(self, *given):
         calls.append(self)
         if len(calls) == count:
             raise PenstockError("no luck")

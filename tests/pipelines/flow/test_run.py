@@ -1,7 +1,5 @@
 """Flows that run: skipping, dependencies, gates, publishing, kills and resume."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import psutil
@@ -56,13 +53,13 @@ def home(tmp_path):
     return tmp_path
 
 
-def flow(home: Path, text: str) -> Path:
+def flow(home, text):
     path = home / "flow.yaml"
     path.write_text(text)
     return path
 
 
-def states(report: Any) -> dict[str, str]:
+def states(report):
     return {name: one["state"] for name, one in report.stages.items()}
 
 
@@ -257,12 +254,12 @@ def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
     assert not (home / "flow").exists()
 
 
-def start(home: Path, *more: str) -> subprocess.Popen[bytes]:
+def start(home, *more):
     words = [sys.executable, "-P", "-m", "penstock", "run", str(home / "flow.yaml"), *more]
     return subprocess.Popen(words, cwd=home.parent, stderr=subprocess.DEVNULL)
 
 
-def wait_for(path: Path) -> None:
+def wait_for(path):
     """Wait for a file with something in it."""
     deadline = time.monotonic() + 60
     while not path.exists() or not path.stat().st_size:
@@ -323,7 +320,7 @@ stages:
     assert failed["error"] == "InputError"
 
 
-def cut_off(folder: Path, name: str) -> None:
+def cut_off(folder, name):
     """Make of a stage that has ended one that was killed just before that was noted."""
     record = folder / f".flow/{name}.json"
     body = json.loads(record.read_text())
@@ -584,7 +581,7 @@ def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow
     assert night("ch", 500, 29).state == "failed"
 
 
-def keep_record(base: Path, name: str, **more: Any) -> None:
+def keep_record(base, name, **more):
     body = {"format": "penstock-run", "version": 1, "flow": "f", "series": "f", "seconds": 1}
     body |= {"file": "f.yaml", "date": "2026-11-28", "began": "2026-11-28T04:00:00+00:00"}
     (base / name).mkdir(parents=True)

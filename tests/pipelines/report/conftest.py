@@ -3,8 +3,6 @@
 The browser is a headless Chromium, driven through its DevTools protocol.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -32,7 +30,7 @@ class Browser:
     errors  exceptions, and what the console, the network and the security policy complained of
     """
 
-    def __init__(self, program: str, folder: str) -> None:
+    def __init__(self, program, folder):
         words = [program, *"--headless --disable-gpu --hide-scrollbars --no-first-run".split()]
         words += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         if os.geteuid() == 0:
@@ -41,14 +39,14 @@ class Browser:
         self._process = subprocess.Popen(words, start_new_session=True, **pipes)
         self._loop = asyncio.new_event_loop()
         self._number = 0
-        self.errors: list[str] = []
+        self.errors = []
         try:
             self._loop.run_until_complete(self._connect(Path(folder) / "DevToolsActivePort"))
         except BaseException:
             self.close()
             raise
 
-    async def _connect(self, port_file: Path) -> None:
+    async def _connect(self, port_file):
         from tornado.httpclient import AsyncHTTPClient
         from tornado.websocket import websocket_connect
 
@@ -67,7 +65,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self._ask(f"{domain}.enable")
 
-    async def _ask(self, method: str, **given):
+    async def _ask(self, method, **given):
         self._number += 1
         mine = self._number
         await self._socket.write_message(
@@ -82,7 +80,7 @@ class Browser:
                 return body["result"]
             self._note(body)
 
-    def _note(self, event) -> None:
+    def _note(self, event):
         given = event.get("params", {})
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(str(given["exceptionDetails"]))
@@ -98,11 +96,11 @@ class Browser:
             if not address.startswith(("file:", "data:", "about:", "blob:", "http://127.0.0.1:")):
                 self.errors.append(f"fetched {address}")
 
-    def ask(self, method: str, **given):
+    def ask(self, method, **given):
         """Send a command of the protocol, and return its result."""
         return self._loop.run_until_complete(self._ask(method, **given))
 
-    def open(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False):
+    def open(self, address, *, width=1280, height=900, dark=False):
         """Show an address at a width, light or dark, until its charts are drawn."""
         self.errors.clear()
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -111,7 +109,7 @@ class Browser:
         self.ask("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
-    def set_scheme(self, *, dark: bool) -> None:
+    def set_scheme(self, *, dark):
         """Make the reader prefer dark pages, or light ones."""
         value = "dark" if dark else "light"
         self.ask(
@@ -119,7 +117,7 @@ class Browser:
             features=[{"name": "prefers-color-scheme", "value": value}],
         )
 
-    def run(self, script: str):
+    def run(self, script):
         """Return the value of an expression of JavaScript."""
         found = self.ask(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
@@ -127,14 +125,14 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 60.0) -> None:
+    def wait(self, script, seconds=60.0):
         """Wait until an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < deadline, f"never came true: {script}; {self.errors}"
             time.sleep(0.05)
 
-    def press(self, key: str) -> None:
+    def press(self, key):
         """Press and release a key."""
         codes = {"Tab": 9, "Enter": 13, " ": 32}
         for kind in ("keyDown", "keyUp"):
@@ -143,12 +141,12 @@ class Browser:
             more |= {"key": key, "windowsVirtualKeyCode": codes[key]}
             self.ask("Input.dispatchKeyEvent", type=kind, **more)
 
-    def screenshot(self, path: Path) -> None:
+    def screenshot(self, path):
         """Keep a picture of the whole page."""
         found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
 
-    def close(self) -> None:
+    def close(self):
         """End the browser."""
         self._process.terminate()
         try:
@@ -170,7 +168,7 @@ class Page(HTMLParser):
     charts  what Bokeh draws, by the name of its figure
     """
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.tags, self.tables, self.text, self.scripts = [], {}, "", []
         self._open, self._rows = [], []
@@ -182,7 +180,7 @@ class Page(HTMLParser):
             if attrs.get("class") == "plot":
                 self.charts[title] = next(items)
 
-    def handle_starttag(self, tag, attrs) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self._open.append(tag)
         if tag == "script":
@@ -194,13 +192,13 @@ class Page(HTMLParser):
         elif tag in ("td", "th"):
             self._rows[-1].append("")
 
-    def handle_endtag(self, tag) -> None:
+    def handle_endtag(self, tag):
         while self._open and self._open.pop() != tag:
             pass
         if tag == "caption":
             self.tables[self._caption] = self._rows
 
-    def handle_data(self, data) -> None:
+    def handle_data(self, data):
         if "script" in self._open:
             self.scripts[-1] += data
             return
@@ -210,11 +208,11 @@ class Page(HTMLParser):
         elif {"td", "th"} & set(self._open):
             self._rows[-1][-1] += data
 
-    def columns(self, chart: str) -> list[dict]:
+    def columns(self, chart):
         """Return the columns of numbers of a chart, one dict for each glyph."""
         found = []
 
-        def look(one) -> None:
+        def look(one):
             if isinstance(one, dict):
                 if one.get("name") == "ColumnDataSource":
                     found.append(dict(one["attributes"]["data"]["entries"]))

@@ -1,18 +1,14 @@
 """Nights in which clocks change, simulated: a scheduler looks every half hour, and each day runs
 once."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from penstock.pipelines.flow.records import State, begin_run
-from penstock.pipelines.schedule.entry import Entry, entry_of
+from penstock.pipelines.schedule.entry import entry_of
 from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
 STEP = dt.timedelta(minutes=30)
@@ -29,7 +25,7 @@ NIGHTS = [
 CRONS = ["30 2 * * *", "0 3 * * *", "0 0 * * *", "30 0 * * *", "59 23 * * *"]
 
 
-def times(zone: str, before: str, days: int = 3) -> Iterator[dt.datetime]:
+def times(zone, before, days=3):
     """Yield moments from a midnight, in which clocks show what they show."""
     now = dt.datetime.fromisoformat(before).replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC)
     end = now + dt.timedelta(days)
@@ -38,7 +34,7 @@ def times(zone: str, before: str, days: int = 3) -> Iterator[dt.datetime]:
         now += STEP
 
 
-def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) -> Entry:
+def schedule(home, cron, zone, added, **more):
     home.mkdir()
     (home / "flow.yaml").write_text("stages: {a: {job: etl}}")
     options = ScheduleOptions(cron=cron, timezone=zone, **more)
@@ -46,7 +42,7 @@ def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) 
     return entry_of(home / "flow.yaml", ScheduleTimes(), options, "flow", series, added)
 
 
-def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PASSED) -> None:
+def run_day(entry, day, now, state=State.PASSED):
     record = begin_run(entry.flow, "flow", day, "", {"scheduled": entry.name})
     record.body.update(
         {

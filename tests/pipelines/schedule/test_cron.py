@@ -1,7 +1,5 @@
 """Cron expressions mean what cron means: compared minute by minute with a naive reading."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
@@ -14,7 +12,7 @@ from penstock.pipelines.schedule.cron import parse_cron, zone_of
 MINUTE = dt.timedelta(minutes=1)
 
 
-def allowed(word: str, low: int, high: int) -> set[int]:
+def allowed(word, low, high):
     """One field, read naively; days of the week count 0 and 7 for Sunday."""
     found = set()
     for part in word.split(","):
@@ -28,14 +26,14 @@ def allowed(word: str, low: int, high: int) -> set[int]:
     return found
 
 
-def due(text: str, moment: dt.datetime) -> bool:
+def due(text, moment):
     minute, hour, *_ = text.split()
     if moment.minute not in allowed(minute, 0, 59) or moment.hour not in allowed(hour, 0, 23):
         return False
     return due_on(text, moment)
 
 
-def due_on(text: str, moment: dt.datetime) -> bool:
+def due_on(text, moment):
     """Whether the day is one on which it is due."""
     *_, day, month, week = text.split()
     if moment.month not in allowed(month, 1, 12):
@@ -46,7 +44,7 @@ def due_on(text: str, moment: dt.datetime) -> bool:
     return by_date or by_week if either else by_date and by_week
 
 
-def field(low: int, high: int) -> st.SearchStrategy[str]:
+def field(low, high):
     number = st.integers(low, high)
     span = st.tuples(number, number).map(lambda two: f"{min(two)}-{max(two)}")
     step = st.integers(1, 7).map(lambda n: f"*/{n}")
@@ -122,7 +120,7 @@ def test_systemds_calendar():
     assert parse_cron("0 0 1 * 1").calendar(None) == ("*-*-01 00:00:00", "Mon *-*-* 00:00:00")
 
 
-def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
+def fires(text, zone, begin, count):
     trigger = parse_cron(text).trigger(zone)
     now, before, found = dt.datetime.fromisoformat(begin), None, []
     for _ in range(count):

@@ -1,7 +1,5 @@
 """The scheduler: what is due runs as its day, once, whatever was killed; nothing fails unheard."""
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import json
@@ -12,8 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import psutil
@@ -22,7 +18,7 @@ import yaml
 from made import make_outputs
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow.records import RunRecord, all_runs
+from penstock.pipelines.flow.records import all_runs
 from penstock.pipelines.schedule.entry import Schedules
 
 FLOW = """
@@ -54,7 +50,7 @@ def home(tmp_path):
     return tmp_path
 
 
-def add(home: Path, *more: str, days: int | None = None) -> Path:
+def add(home, *more, days=None):
     """Add the flow; ``days``: as if that many days ago, due every day at midnight."""
     state = home / "state"
     more = more if days is None else ("--cron", "0 0 * * *", *more)
@@ -71,20 +67,20 @@ def add(home: Path, *more: str, days: int | None = None) -> Path:
 class Server:
     """``penstock schedule serve`` in a process of its own."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state):
         words = [sys.executable, "-P", "-m", "penstock", "schedule", "serve", "--state", str(state)]
         self.log = state.with_suffix(".log")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, cwd=state.parent, stderr=log)
 
-    def wait_for(self, what: Any, seconds: float = 120) -> None:
+    def wait_for(self, what, seconds=120):
         deadline = time.monotonic() + seconds
         while not what():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.1)
 
-    def end(self, number: int = signal.SIGTERM) -> int:
+    def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         return self.process.wait(60)
 
@@ -105,24 +101,24 @@ def serve():
             server.process.wait()
 
 
-def lines(home: Path, name: str) -> list[str]:
+def lines(home, name):
     path = home / f"{name}.txt"
     return path.read_text().splitlines() if path.exists() else []
 
 
-def begun(home: Path) -> int:
+def begun(home):
     return len(lines(home, "runs"))
 
 
-def runs(home: Path) -> list[RunRecord]:
+def runs(home):
     return all_runs(home / "runs")
 
 
-def ended(home: Path) -> list[RunRecord]:
+def ended(home):
     return [one for one in runs(home) if one.state != "running"]
 
 
-def days_ago(count: int) -> str:
+def days_ago(count):
     return (dt.datetime.now(dt.UTC).date() - dt.timedelta(days=count)).isoformat()
 
 
@@ -252,7 +248,7 @@ def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, mor
         assert (record.body["flow"], record.date) == ("flow", "2026-11-28")
 
 
-def keep_record(home: Path, body: dict[str, Any], text: str) -> None:
+def keep_record(home, body, text):
     """Keep the record of a run that passed."""
     folder = home / "runs/flow-20261101-040000"
     folder.mkdir(parents=True)
@@ -356,7 +352,7 @@ def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
 # Entries of other schedulers
 
 
-def emitted(home: Path, kind: str, capsys: Any, *more: str) -> str:
+def emitted(home, kind, capsys, *more):
     flow = str(home / "flow.yaml")
     cron = () if "--cron" in more else ("--cron", "30 4 * * 1-5")
     assert run(["schedule", flow, "--emit", kind, *cron, *more]) == 0

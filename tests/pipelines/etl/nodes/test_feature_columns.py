@@ -1,11 +1,7 @@
 """Columns of a node table as a warehouse has them become features of the graph."""
 
-from __future__ import annotations
-
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +29,7 @@ def edges(tmp_path):
     return tmp_path / "e.csv"
 
 
-def table(path: Path, columns: dict[str, Any], ids: list[int] = IDS) -> Path:
+def table(path, columns, ids=IDS):
     rows = pa.table({"id": ids, **columns})
     if path.suffix == ".csv":
         csv.write_csv(rows, path)
@@ -42,7 +38,7 @@ def table(path: Path, columns: dict[str, Any], ids: list[int] = IDS) -> Path:
     return path
 
 
-def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **options: Any) -> Any:
+def made(edges, columns, name="g.parquet", **options):
     """Return the features of a graph of this table as a frame, in the order of its rows."""
     nodes = table(edges.parent / name, columns)
     if "features_as" not in options:
@@ -55,7 +51,7 @@ def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **option
     return pd.DataFrame(graph.features(), graph.user_ids().to_pylist(), names).loc[IDS]
 
 
-def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
+def by_hand(frame, *, standardise):
     """Return what pandas makes of the columns."""
     days = pd.Series([(day - date(1970, 1, 1)).days for day in frame["born"]], dtype=float)
     age = frame["age"]
