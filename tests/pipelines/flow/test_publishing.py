@@ -132,7 +132,7 @@ def test_what_is_unchanged_is_not_published_again(home):
 
 def test_a_flow_that_was_moved_knows_what_it_published(home):
     publish(home / "flow.yaml", 1)
-    moved = home.rename(home.with_name("moved"))
+    moved = home.rename(home.with_name(f"{home.name}-moved"))
     publish(moved / "flow.yaml", 1)
     assert all_runs(moved / "runs")[-1].body["published"] == []
     publish(moved / "flow.yaml", 2)

@@ -514,7 +514,7 @@ def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow
     flow(home, REGIONS)
     assert [night("ch", 100, 27).state, night("de", 900, 27).state] == ["passed", "passed"]
     assert night("ch", 101, 28).stages["a"]["gates"][0]["previous"] == 100
-    home = home.rename(home.with_name("moved"))
+    home = home.rename(home.with_name(f"{home.name}-moved"))
     assert night("ch", 500, 29).state == "failed"
 
 

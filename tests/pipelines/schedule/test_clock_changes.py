@@ -73,7 +73,7 @@ def test_each_day_runs_once(tmp_path, cron, zone, before):
 
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
 def test_every_hour_runs_once(tmp_path, zone, before):
-    clock = [*times(zone, before)]
+    clock = [*times(zone, before, 2)]
     entry, ran = schedule(tmp_path / "home", "0 * * * *", zone, clock[0]), Counter[dt.date]()
     for now in clock:
         for day in entry.due(now):
