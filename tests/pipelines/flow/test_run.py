@@ -179,7 +179,7 @@ stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of 
     assert night(7, 201).state == "passed"
 
 
-def test_days_are_made_up_one_by_one(home, capsys):
+def test_a_range_of_dates_runs_day_by_day(home, capsys):
     text = """
 timezone: Pacific/Kiritimati
 folder: "out/{{date}}"
@@ -379,7 +379,7 @@ stages: {a: {python: "mine:make"}, b: {python: "mine:make", value: 1}}
 
 
 @pytest.mark.slow
-def test_a_clusters_stages_share_it(home):
+def test_stages_share_one_cluster(home):
     text = """
 cluster: {cluster: local, workers: 1}
 stages:

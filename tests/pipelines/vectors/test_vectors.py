@@ -22,7 +22,7 @@ def values_of(rows, width, seed=0):
 
 @pytest.fixture
 def written(tmp_path):
-    """A directory of ours with vectors of whole numbers."""
+    """A directory of Penstock with vectors of whole numbers."""
 
     def write(ids, width=5, name="v", **more):
         folder = tmp_path / name
@@ -359,10 +359,10 @@ def test_other_programs_search_an_index(written, tmp_path, kind, metric):
 def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
     old, new = written(np.arange(3), name="old"), written(np.arange(7, 10), name="new")
     path, ids = tmp_path / "x.npy", tmp_path / "x.ids.parquet"
-    ids.write_bytes(b"of somebody")
+    ids.write_bytes(b"of another program")
     with pytest.raises(OutputExists):
         export_vectors(old, path, format="npy")
-    assert ids.read_bytes() == b"of somebody"
+    assert ids.read_bytes() == b"of another program"
     assert not path.exists()
     export_vectors(old, path, format="npy", overwrite=True)
     # A process that ends between the two files leaves no values that are not of the ids.

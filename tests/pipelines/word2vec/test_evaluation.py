@@ -60,7 +60,7 @@ def test_case_matters_where_it_shall(vectors, tmp_path):
     assert (few.used, few.unknown) == (1, 2)
 
 
-def test_judgements_that_are_no_numbers_are_lines_of_another_form(vectors, tmp_path):
+def test_judgements_that_are_not_finite_numbers_are_skipped(vectors, tmp_path):
     path = tmp_path / "pairs.txt"
     path.write_text("w0 w1 nan\nw1 w2 1e999\nw2 w3 5\nw3 w4 2\nw5 w6 x\n")
     (found,) = evaluate(vectors, pairs=[path]).pairs
@@ -294,7 +294,7 @@ def test_a_graph_of_multi_labels(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "dimension", "classes"), [(6000, 64, 4), (4000, 16, 30)])
-def test_labels_take_the_memory_that_is_said(rows, dimension, classes):
+def test_labels_take_the_memory_that_is_planned(rows, dimension, classes):
     random = np.random.default_rng(0)
     values = random.standard_normal((rows, dimension)).astype(np.float32)
     every, of = np.arange(rows), random.integers(0, classes, rows)
@@ -307,7 +307,7 @@ def test_labels_take_the_memory_that_is_said(rows, dimension, classes):
 
 
 @pytest.mark.parametrize("kind", ["pairs", "analogies"])
-def test_words_take_the_memory_that_is_said(tmp_path, kind):
+def test_words_take_the_memory_that_is_planned(tmp_path, kind):
     rows, dimension, path = 20_000, 64, tmp_path / "file"
     values = np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
     path.write_text("w1 w2 3\n" if kind == "pairs" else "w1 w2 w3 w4\n" * 40)
@@ -327,7 +327,7 @@ def taken_by(work):
         tracemalloc.stop()
 
 
-def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, monkeypatch):
+def test_what_does_not_fit_is_refused_before_it_begins(blocks, tmp_path, monkeypatch):
     path = tmp_path / "nodes.parquet"
     pq.write_table(pa.table({"id": 5 * np.arange(200), "label": blocks[1]}), path)
     monkeypatch.setattr("penstock.sizes.available_memory", lambda: 1000)
