@@ -1,19 +1,15 @@
 """Shared by all tests: the guard, the skips and their reasons, the data folder, small graphs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -43,7 +39,7 @@ if find_spec("penstock") is None or find_spec("penstock.kernels") is None:
 
 
 @cache
-def cuda_devices() -> tuple[int, str]:
+def cuda_devices():
     """Return how many CUDA devices CuPy sees, and the reason to skip if they are too few."""
     if find_spec("cupy") is None:
         return 0, "CuPy is not installed"
@@ -57,7 +53,7 @@ def cuda_devices() -> tuple[int, str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
+def pytest_cmdline_main(config):
     """Run all tests in several processes if pytest-xdist is installed and no option decides.
 
     Three on two cores, as a third of their time they wait for processes that they started; four at
@@ -81,13 +77,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadfile"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     # Not in pyproject.toml, which would import penstock before the check above.
     # In the second place: it overrides "error", and what stands behind it overrides it.
     config.getini("filterwarnings").insert(1, "always::penstock.errors.PenstockWarning")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     if "slow" not in config.option.markexpr:
         for item in items:
             if item.get_closest_marker("slow") is not None:
@@ -95,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _skip_once(config, items)
 
 
-def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _skip_once(config, items):
     """Of a test's skipped cases keep one, which shows the reason: there are thousands."""
     skipped, kept, others = set(), [], []
     for item in items:
@@ -111,7 +107,7 @@ def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection(session):
     """Spare the garbage collector all permanent objects: modules, tests, Numba's tables.
 
     It would examine every object now and then, and at the end there are more than a million:
@@ -125,12 +121,12 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.enable()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     if (reason := _lacks_devices(item)) is not None:
         pytest.skip(reason)
 
 
-def _lacks_devices(item: pytest.Item) -> str | None:
+def _lacks_devices(item):
     """Return why a test that needs GPUs cannot run here."""
     for mark, needed in (("gpu", 1), ("multigpu", 2)):
         if item.get_closest_marker(mark) is not None and cuda_devices()[0] < needed:
@@ -139,7 +135,7 @@ def _lacks_devices(item: pytest.Item) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
+def root():
     """The repository; skipped if the tests run without it."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("needs the repository around the tests")
@@ -147,7 +143,7 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def data() -> Path:
+def data():
     """The folder of real data sets."""
     folder = os.environ.get("PENSTOCK_DATA")
     if not folder:
@@ -158,7 +154,7 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
+def mpirun():
     """Run a program as ranks of an MPI world, and return what they wrote, together, as stdout.
 
     mpirun(path, 4, "argument")          a Python program
@@ -183,13 +179,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     except PenstockError as error:
         pytest.skip(f"needs MPI: {error}")
 
-    def run(
-        program: Path | Sequence[str],
-        ranks: int,
-        *arguments: str,
-        timeout: float = 60.0,
-        gpus: bool = False,
-    ) -> subprocess.CompletedProcess[str]:
+    def run(program, ranks, *arguments, timeout=60.0, gpus=False):
         words = [str(program)] if isinstance(program, Path) else [*program]
         env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
         env.pop("PYTHONUNBUFFERED", None)  # mpiexec would mix the lines of ranks
@@ -223,7 +213,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """The temporary folder of this process and all that it starts, empty."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -248,14 +238,14 @@ pathlib.Path.glob = with_a_gpu
 
 
 @pytest.fixture
-def pretend_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def pretend_gpu(tmp_path, monkeypatch):
     """Have this process and those that it starts see a GPU, and a CuPy of the source given.
 
     pretend_gpu("raise ImportError('libnvrtc.so.12: cannot open shared object file')")
     """
     from penstock.workers.resources import device
 
-    def pretend(cupy: str) -> None:
+    def pretend(cupy):
         folder = tmp_path / "pretended"
         folder.mkdir(exist_ok=True)
         (folder / "cupy.py").write_text(cupy)
@@ -275,7 +265,7 @@ def pretend_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
 
 @pytest.fixture
-def make_graph(tmp_path: Path) -> Callable[..., Any]:
+def make_graph(tmp_path):
     """Write a random graph and return it opened.
 
     make_graph()                                        undirected, 100 nodes, about 500 edges
@@ -292,26 +282,26 @@ def make_graph(tmp_path: Path) -> Callable[..., Any]:
     from penstock.writer import create_graph
 
     def make(
-        nodes: int = 100,
-        edges: int = 500,
+        nodes=100,
+        edges=500,
         *,
-        directed: bool = False,
-        seed: int = 0,
-        weights: bool = False,
-        relations: int = 0,
-        times: bool = False,
-        features: str | None = None,
-        width: int = 8,
-        labels: int = 0,
-        shard_edges: int = 1 << 24,
-        name: str = "graph",
-    ) -> Graph:
+        directed=False,
+        seed=0,
+        weights=False,
+        relations=0,
+        times=False,
+        features=None,
+        width=8,
+        labels=0,
+        shard_edges=1 << 24,
+        name="graph",
+    ):
         random = np.random.default_rng(seed)
         pairs = np.unique(random.integers(0, max(nodes, 1), (edges, 2)), axis=0)
         if not directed:
             pairs = np.unique(np.sort(pairs, axis=1), axis=0)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        columns: dict[str, Any] = {}
+        columns = {}
         if weights:
             columns["weights"] = random.random(len(pairs), dtype=np.float32) + np.float32(0.5)
         if relations:
@@ -324,8 +314,8 @@ def make_graph(tmp_path: Path) -> Callable[..., Any]:
         csr = CSR.from_edges(pairs[:, 0], pairs[:, 1], nodes, **columns)
         with create_graph(tmp_path / name) as writer:
             writer.edges(csr, shard_edges=shard_edges)
-            made: dict[str, Any] = {"directed": directed}
-            node_columns: dict[str, Any] = {}
+            made = {"directed": directed}
+            node_columns = {}
             if relations:
                 made["relations"] = tuple(f"relation {i}" for i in range(relations))
             if labels:

@@ -1,25 +1,21 @@
 """The tools around benchmarks: the table of all, and what is said to be slower."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 
-def load(path: Path) -> ModuleType:
+def load(path):
     spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def results(**figures: float) -> dict:
+def results(**figures):
     one = {"state": "passed", "seconds": 1.0, "figures": figures}
     return {"quick": True, "machine": {"cores": 2}, "results": {"walk": one}}
 

@@ -29,7 +29,7 @@ SOURCES = sorted(FOLDER.rglob("*.cu"))
 
 
 @cache
-def wheels() -> list[Path]:
+def wheels():
     """Return the folders of NVIDIA's wheels: nvidia/cu13 or nvidia/<library>."""
     spec = find_spec("nvidia")
     roots = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
@@ -37,7 +37,7 @@ def wheels() -> list[Path]:
 
 
 @cache
-def nvrtc() -> ctypes.CDLL | None:
+def nvrtc():
     """Return the NVRTC library of a wheel."""
     for folder in wheels():
         for library in sorted((folder / "lib").glob("libnvrtc.so*")):
@@ -48,17 +48,17 @@ def nvrtc() -> ctypes.CDLL | None:
     return None
 
 
-def nvrtc_version(library: ctypes.CDLL) -> tuple[int, int]:
+def nvrtc_version(library):
     major, minor = ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
-def instances(source: str) -> list[str]:
+def instances(source):
     return re.findall(r"^// instance: (.+?)\s*$", source, re.MULTILINE)
 
 
-def by_nvrtc(library: ctypes.CDLL, path: Path, architecture: str) -> str:
+def by_nvrtc(library, path, architecture):
     """Compile with NVRTC; return what is wrong, or nothing."""
     source = path.read_text()
     includes = [FOLDER, *(p for w in wheels() for p in (w / "include", w / "include/cccl"))]

@@ -5,8 +5,6 @@ that holds what pages show as a file: a block whose first line is `# name.yaml`.
 -->` means the same, for commands that take longer; `<!-- fails, slow -->` that they exit with 1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,10 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,11 +42,11 @@ SMALLER = {
 }
 
 
-def blocks(page: str, *kinds: str) -> list[re.Match[str]]:
+def blocks(page, *kinds):
     return [one for one in BLOCK.finditer(PAGES[page].read_text()) if one["kind"] in kinds]
 
 
-def commands_of(block: str) -> Iterator[list[str]]:
+def commands_of(block):
     """Yield the words after `penstock` of each command of a block with prompts and outputs."""
     lines = block.replace("\\\n", " ").splitlines()
     if any(line.startswith("$ ") for line in lines):
@@ -67,7 +63,7 @@ def commands_of(block: str) -> Iterator[list[str]]:
             part = []
 
 
-def ours(words: list[str]) -> Iterator[list[str]]:
+def ours(words):
     """Yield what comes after `penstock`; also of a command that a command is given (`--`)."""
     while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
         words = words[1:]
@@ -108,7 +104,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def smaller(words: list[str]) -> list[str]:
+def smaller(words):
     """Return a command that generates fewer nodes, edges or triples; others as they are."""
     more = SMALLER.get(words[1], []) if words[:1] == ["generate"] else []
     for flag in more[::2]:
@@ -117,7 +113,7 @@ def smaller(words: list[str]) -> list[str]:
     return [*words, *more]
 
 
-def pages_that_run() -> Iterator[Any]:
+def pages_that_run():
     for page in PAGES:
         marks = {block["mark"] for block in BLOCK.finditer(PAGES[page].read_text())}
         if "runs" in marks:
@@ -149,7 +145,7 @@ def test_commands_run(page, marks, folder, capsys):
 # -- clusters and gangs ------------------------------------------------------------------------
 
 
-def python(folder: Path, *words: str) -> list[str]:
+def python(folder, *words):
     command = [sys.executable, "-P", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

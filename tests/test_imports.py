@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 HEAVY = {"cupy", "mpi4py", "numpy", "numba", "scipy", "pandas", "pyarrow", "dask", "distributed"}
 
 
-def imported_layers(source: str, package: str) -> set[str]:
+def imported_layers(source, package):
     """Return the folders that code of ``package`` imports from, type checking aside."""
     names, left = [], [ast.parse(source)]
     while left:
@@ -37,13 +36,13 @@ def imported_layers(source: str, package: str) -> set[str]:
     return {parts[1] if len(parts) > 1 and parts[1] in LAYERS else "penstock" for parts in ours}
 
 
-def upward(source: str, package: str) -> set[str]:
+def upward(source, package):
     parts = package.split(".")
     own = LAYERS[parts[1] if len(parts) > 1 else "penstock"]
     return {layer for layer in imported_layers(source, package) if LAYERS[layer] > own}
 
 
-def package_of(path: Path, root: Path) -> str:
+def package_of(path, root):
     folders = path.relative_to(root).parent.parts
     return ".".join(folders if folders[0] == "penstock" else ("penstock", *folders))
 
@@ -128,7 +127,7 @@ def test_public_names_are_there():
 # -- start-up ---------------------------------------------------------------------------------
 
 
-def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def python(*arguments, cwd):
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, *arguments]
     return subprocess.run(
@@ -136,7 +135,7 @@ def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def loaded_by(statement: str, cwd: Path) -> set[str]:
+def loaded_by(statement, cwd):
     code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
     return set(json.loads(python("-c", code, cwd=cwd).stdout.splitlines()[-1]))
 

@@ -19,7 +19,7 @@ def pyproject(root):
     return tomllib.loads((root / "pyproject.toml").read_text())
 
 
-def package_name(folder: Path, root: Path) -> str:
+def package_name(folder, root):
     parts = folder.relative_to(root).parts
     return ".".join(parts if parts[0] == "penstock" else ("penstock", *parts))
 
@@ -66,7 +66,7 @@ def test_the_version_stands_in_one_place(pyproject, root):
 # -- resolution, which needs a package index ----------------------------------------------------
 
 
-def pip_dry_run(*requirements: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def pip_dry_run(*requirements, cwd):
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
     command += ["--disable-pip-version-check", "--no-input", *requirements]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=900)

@@ -1,8 +1,5 @@
 """What every job reads, made once; commands that are forked; results of undisturbed runs; disks."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -19,7 +16,7 @@ def given(tmp_path_factory):
     return folder
 
 
-def _commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+def _commands(tmp_path_factory):
     found = Commands(tmp_path_factory.mktemp("commands"))
     yield found
     found.close()

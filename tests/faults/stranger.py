@@ -4,26 +4,23 @@ Prints a line for each address and way to connect: what the scheduler or worker 
 how it refused; and a line for each of FILES (separated by colons) that could be read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from distributed import Scheduler, Security
 from distributed.comm import connect
 from distributed.protocol.pickle import dumps
 
 
-def steal() -> int:
+def steal():
     """The code that the stranger tries to run as another user."""
     return os.getuid()
 
 
-async def knock(address: str, used: Any) -> str:
+async def knock(address, used):
     arguments = {} if used is None else used.get_connection_args("client")
     comm = await connect(address, timeout=2, **arguments)
     try:
@@ -34,7 +31,7 @@ async def knock(address: str, used: Any) -> str:
         comm.abort()
 
 
-async def main(uid: int, files: list[str], ports: list[str]) -> None:
+async def main(uid, files, ports):
     # What is loaded late must be loaded while this user may still read it.
     own = Security.temporary()
     async with Scheduler(
@@ -54,7 +51,7 @@ async def main(uid: int, files: list[str], ports: list[str]) -> None:
             print("read", file)
     ways = [(protocol, port) for port in ports for protocol in ("tcp", "tls")]
 
-    async def attempt(protocol: str, port: str) -> str:
+    async def attempt(protocol, port):
         try:
             said = await asyncio.wait_for(
                 knock(f"{protocol}://{port}", own if protocol == "tls" else None), 4

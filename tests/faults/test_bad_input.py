@@ -1,15 +1,11 @@
 """Bad input of every job: an error that names the file, and the row or value; nothing is left."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from every_job import JOBS, READS, cells, words_of
-from midway import Commands
 
 from penstock import CSR, Graph
 from penstock.pipelines.flow.document.commands import job_names, job_of
@@ -42,7 +38,7 @@ def test_every_job_that_writes_is_a_row():
     assert {job for job, _ in CUT} == {*READS} == {*JOBS} - {"generate"}  # which reads nothing
 
 
-def refused(commands: Commands, words: list[str], home: Path, *named: str) -> None:
+def refused(commands, words, home, *named):
     """Run a command that fails with a name, and leaves nothing."""
     before = sorted(home.rglob("*"))
     code, said = commands.run(words, home)

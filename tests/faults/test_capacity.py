@@ -1,9 +1,6 @@
 """Every job with too little disk or memory: an error, nothing published; a second run finishes."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 from every_job import JOBS, again, cells, published, results, words_of
@@ -11,7 +8,7 @@ from every_job import JOBS, again, cells, published, results, words_of
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 
 
-def fill(disk: Path, leave: int) -> Path:
+def fill(disk, leave):
     """Take the disk but for ``leave`` bytes; return the file that takes it."""
     found = os.statvfs(disk)
     filler = disk / "filler"

@@ -4,8 +4,6 @@ A file gets another time of change, as if it were written again; a folder become
 with ``--overwrite``.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -40,7 +38,7 @@ def two(given, tmp_path_factory):
     return folder
 
 
-def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
+def prepared(job, two, home):
     """Return the command on a copy of the inputs, and which of them changes."""
     copy = home.parent / f"{home.name}-given"
     shutil.copytree(two, copy)

@@ -1,15 +1,11 @@
 """Damaged artifacts, whose file an error names: manifests, indices out of range, flipped bits."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from every_job import cells, words_of
-from midway import Commands
 
 from penstock import Graph, partition_graph
 from penstock.errors import CorruptFile, PenstockError
@@ -38,7 +34,7 @@ def copy(given, tmp_path):
     return tmp_path / "given"
 
 
-def change(path: Path, at: int, value: float) -> None:
+def change(path, at, value):
     """Write another value into an array, whose file keeps its size."""
     size, array = path.stat().st_size, np.load(path)
     array[at] = value
@@ -46,14 +42,14 @@ def change(path: Path, at: int, value: float) -> None:
     assert path.stat().st_size == size
 
 
-def flip(path: Path) -> None:
+def flip(path):
     """Change a bit of the last number of a file, so that it stays in bounds."""
     content = bytearray(path.read_bytes())
     content[-8] ^= 1
     path.write_bytes(content)
 
 
-def refused(commands: Commands, words: list[str], home: Path, file: Path) -> None:
+def refused(commands, words, home, file):
     before = sorted(home.rglob("*"))
     code, said = commands.run(words, home)
     assert code == 1, said

@@ -1,10 +1,7 @@
 """A flow of jobs whose disk is full or read-only, or whose input was cut off, and then is not."""
 
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +19,7 @@ variables: {where: published}
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 
 
-def make(home: Path) -> Path:
+def make(home):
     """Make a flow and its input, of two shards."""
     (home / "edges").mkdir(parents=True)
     for shard in range(2):
@@ -41,11 +38,11 @@ def whole(tmp_path_factory):
     return files(flow.parent / "published")
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {path.name: path.read_bytes() for path in folder.rglob("*.parquet")}
 
 
-def states(home: Path) -> list[str]:
+def states(home):
     """Return how runs ended, the first first."""
     records = sorted((home / "runs").glob("*/run.json"))
     return [json.loads(one.read_text())["state"] for one in records]

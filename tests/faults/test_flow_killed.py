@@ -1,16 +1,12 @@
 """A worker or a rank killed midway in a flow: the flow succeeds, with the result of an undisturbed
 run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
@@ -31,7 +27,7 @@ stages:
 """
 
 
-def run(home: Path, text: str) -> subprocess.Popen[str]:
+def run(home, text):
     home.mkdir(exist_ok=True)
     (home / "flow.yaml").write_text(text)
     return subprocess.Popen(
@@ -43,13 +39,13 @@ def run(home: Path, text: str) -> subprocess.Popen[str]:
     )
 
 
-def ended(process: subprocess.Popen[str]) -> dict:
+def ended(process):
     out, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     return json.loads(out)
 
 
-def descendants(process: subprocess.Popen[str], what: str) -> Iterator[psutil.Process]:
+def descendants(process, what):
     with suppress(psutil.Error):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):
@@ -71,7 +67,7 @@ def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path):
     same_walks(tmp_path)
 
 
-def same_walks(folder: Path) -> None:
+def same_walks(folder):
     files = sorted((folder / "whole/flow/walks").glob("*.parquet"))
     assert files
     for file in files:

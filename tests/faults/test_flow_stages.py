@@ -1,18 +1,13 @@
 """What a stage can do to its process, and what can be killed around it: a flow's other stages, and
 its next run, are as if nothing had happened."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -57,14 +52,14 @@ stages:
 START = ["cluster", "start", "--name", "night", "--cluster", "local", "--workers", "2", "-q"]
 
 
-def flow(home: Path, text: str, name: str = "flow") -> Path:
+def flow(home, text, name="flow"):
     home.mkdir(exist_ok=True)
     (home / "mine.py").write_text(MODULE)
     (home / f"{name}.yaml").write_text(text)
     return home / f"{name}.yaml"
 
 
-def states(report: Any) -> dict[str, str]:
+def states(report):
     return {name: one["state"] for name, one in report.stages.items()}
 
 
@@ -97,7 +92,7 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
     assert ended(held)
 
 
-def start(home: Path, *more: str) -> subprocess.Popen[str]:
+def start(home, *more):
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", *more],
         cwd=home,
@@ -107,7 +102,7 @@ def start(home: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_walks(home: Path, process: subprocess.Popen[str]) -> None:
+def wait_for_walks(home, process):
     partial, deadline = home / "flow/.walks.partial/walks", time.monotonic() + 300
     while not (partial.is_dir() and len([*partial.glob("*.parquet")]) > 1):
         assert process.poll() is None, process.communicate()
@@ -115,7 +110,7 @@ def wait_for_walks(home: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
-def walks(home: Path) -> dict[str, Any]:
+def walks(home):
     return {one.name: pq.read_table(one) for one in (home / "flow/walks").glob("*.parquet")}
 
 
@@ -126,7 +121,7 @@ def undisturbed(tmp_path_factory):
     return walks(home)
 
 
-def driver_of(process: subprocess.Popen[str], home: Path) -> int:
+def driver_of(process, home):
     """Return the process in which a job runs: what it has begun names it."""
     (begun,) = home.glob("runs/*/logs/.walks-0")
     found = int(begun.read_text())
@@ -187,7 +182,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
 
 
 @contextmanager
-def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def dask_cluster(home):
     """A scheduler and a worker that a user runs with Dask's own commands."""
     home.mkdir(exist_ok=True)
     file = home / "scheduler.json"

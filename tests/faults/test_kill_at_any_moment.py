@@ -1,12 +1,9 @@
 """A writer that is killed at any change of a name: the old output or the new one is whole."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,11 +13,11 @@ from penstock.formats import Format
 from penstock.output import Output
 
 
-def output(path: Path, text: str = "new", **more: Any) -> Output:
+def output(path, text="new", **more):
     return Output(path, kind="thing", identity={"options": {"text": text}}, **more)
 
 
-def make(path: Path, text: str = "new", **more: Any) -> int:
+def make(path, text="new", **more):
     """Write an output of two pieces, as jobs do; return how many pieces existed."""
     form = Format("thing", 1, "thing.json", "thing", "Make one", "Restore it")
     with output(path, text, **more).open() as out:
@@ -36,7 +33,7 @@ def make(path: Path, text: str = "new", **more: Any) -> int:
     return there
 
 
-def content(folder: Path) -> dict[str, str]:
+def content(folder):
     return {file.name: file.read_text() for file in folder.iterdir() if file.suffix != ".json"}
 
 

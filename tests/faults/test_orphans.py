@@ -1,7 +1,5 @@
 """Ranks and mpiexec end with the process that started them, whatever they do at that moment."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -37,7 +35,7 @@ def edges(tmp_path):
     return path
 
 
-def site(folder: Path, phase: str) -> dict[str, str]:
+def site(folder, phase):
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import os\n"
@@ -48,28 +46,26 @@ def site(folder: Path, phase: str) -> dict[str, str]:
     return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
 
 
-def is_rank(process: psutil.Process) -> bool:
+def is_rank(process):
     with suppress(psutil.Error):
         words = process.cmdline()
         return words[1:4] == ["-P", "-m", "penstock.workers.rank"]
     return False
 
 
-def kill_all(processes: list[psutil.Process]) -> None:
+def kill_all(processes):
     for one in processes:
         with suppress(psutil.Error):
             one.kill()
 
 
-def hear_signals() -> None:
+def hear_signals():
     """Undo what nohup, and a shell that starts tests in the background, have processes ignore."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 
 
-def command_with_ranks(
-    edges: Path, temporary: Path, phase: str
-) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+def command_with_ranks(edges, temporary, phase):
     """Start etl on two ranks, and return it and all below it once both are in ``phase``."""
     command = [sys.executable, "-P", "-m", "penstock", "etl", str(edges), str(edges.parent / "g")]
     process = subprocess.Popen(
@@ -105,7 +101,7 @@ def test_ranks_end_with_their_client(edges, temporary, phase, number):
     assert not list(temporary.iterdir())
 
 
-def files_of(family: list[psutil.Process]) -> set[Path]:
+def files_of(family):
     """The shared memory of MPICH that processes use."""
     found = set()
     for one in family:

@@ -1,15 +1,11 @@
 """The folder of a run that replaces another one: the old or the new run is there, each whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ from penstock.run_output import RunOutput
 FORMAT = Format("test-run", 1, "run.json", "run", make="Make one", restore="Restore it")
 
 
-def train(out: Path, which: str, *, overwrite: bool = False, fails: bool = False) -> None:
+def train(out, which, *, overwrite=False, fails=False):
     identity = {"job": "train", "options": {"which": which}}
     run = RunOutput(out, kind="run", identity=identity, overwrite=overwrite)
     with run.open():
@@ -34,15 +30,15 @@ def train(out: Path, which: str, *, overwrite: bool = False, fails: bool = False
         run.finish()
 
 
-def killed_before(step: int, work: Callable[[], None]) -> bool:
+def killed_before(step, work):
     """Do the work in a process that is killed before its nth change of a folder; whether it was."""
     if (child := os.fork()) == 0:
         try:
             os.close(2)
             left = [step]
 
-            def killing(change: Callable[..., Any]) -> Callable[..., Any]:
-                def changed(*given: Any, **named: Any) -> Any:
+            def killing(change):
+                def changed(*given, **named):
                     left[0] -= 1
                     if not left[0]:
                         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,17 +1,12 @@
 """A scheduler that hangs or is killed, and workers that never connect: the job ends in time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +14,7 @@ from processes import until
 
 from penstock import connect, gang
 from penstock.cluster import query
-from penstock.cluster.daemon.registry import Registered, find
+from penstock.cluster.daemon.registry import find
 from penstock.cluster.mpi.attach import start_world
 from penstock.errors import ClusterError, SilentScheduler
 from penstock.pipelines.cli import run
@@ -42,7 +37,7 @@ def kept(tmp_path, monkeypatch):
 
 
 @contextmanager
-def frozen(entry: Registered, after: float = 0) -> Iterator[None]:
+def frozen(entry, after=0):
     freeze = threading.Timer(after, os.kill, (entry.pid, signal.SIGSTOP))
     freeze.start()
     if not after:
@@ -54,18 +49,18 @@ def frozen(entry: Registered, after: float = 0) -> Iterator[None]:
         os.kill(entry.pid, signal.SIGCONT)
 
 
-def etl(folder: Path, *more: str, **how: Any) -> subprocess.Popen[str]:
+def etl(folder, *more, **how):
     (folder / "edges.txt").write_text("".join(f"{i} {i * 7 % 5000}\n" for i in range(20_000)))
     return penstock("etl", folder / "edges.txt", folder / "g", "--start-timeout", 6, *more, **how)
 
 
-def penstock(*words: Any, **how: Any) -> subprocess.Popen[str]:
+def penstock(*words, **how):
     command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, **how)
 
 
-def ends(process: subprocess.Popen[str], within: float = 40) -> str:
+def ends(process, within=40):
     """Return the error of a command that fails in time."""
     said = process.communicate(timeout=within)[1]
     assert process.returncode == 1, said
@@ -140,7 +135,7 @@ def test_one_that_is_killed_under_a_job(kept, tmp_path, seconds):
     assert not (tmp_path / "w").exists()
 
 
-def is_connected(process: subprocess.Popen[str], port: int) -> bool:
+def is_connected(process, port):
     with suppress(psutil.Error):
         connections = psutil.Process(process.pid).net_connections("tcp")
         return any(one.raddr and one.raddr.port == port for one in connections)
@@ -150,7 +145,7 @@ def is_connected(process: subprocess.Popen[str], port: int) -> bool:
 # -- workers that do not start --------------------------------------------------------------------
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def workers_of(process):
     found = []
     for child in psutil.Process(process.pid).children():
         with suppress(psutil.Error):

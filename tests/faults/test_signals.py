@@ -1,14 +1,10 @@
 """Signals to a command with processes of its own, while it starts, and until Python has ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -40,7 +36,7 @@ main()
 """
 
 
-def start(edges: Path, out: Path, temporary: Path, *more: str, nohup: bool = False) -> Any:
+def start(edges, out, temporary, *more, nohup=False):
     words = ["etl", str(edges), str(out), *more]
     number = signal.SIG_IGN if nohup else signal.SIG_DFL
     return subprocess.Popen(
@@ -54,7 +50,7 @@ def start(edges: Path, out: Path, temporary: Path, *more: str, nohup: bool = Fal
     )
 
 
-def ends_in_order(process: Any, code: int, temporary: Path, within: float = 30) -> None:
+def ends_in_order(process, code, temporary, within=30):
     """Check what a process leaves that has just heard a signal."""
     family, began = below(process), time.monotonic()
     try:
@@ -71,7 +67,7 @@ def ends_in_order(process: Any, code: int, temporary: Path, within: float = 30) 
     assert not [line for line in said.splitlines() if "distributed" in line or "tracker" in line]
 
 
-def case(cluster: str, number: signal.Signals, whole_group: bool, quick: bool = False) -> Any:
+def case(cluster, number, whole_group, quick=False):
     marks = [pytest.mark.mpi] * (cluster == "mpi") + [pytest.mark.slow] * (not quick)
     return pytest.param(cluster, number, whole_group, marks=marks)
 

@@ -1,16 +1,12 @@
 """Another user of the host is turned away by every cluster that penstock starts."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -31,7 +27,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become 
 
 
 @pytest.fixture
-def temporary(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(temporary, tmp_path, monkeypatch):
     # Only what penstock itself closes shall keep a stranger out.
     for place in (*tmp_path.parents, tmp_path, temporary):
         if place.is_relative_to("/tmp") and place != Path("/tmp"):
@@ -40,7 +36,7 @@ def temporary(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return temporary
 
 
-def listening(pids: list[int]) -> list[str]:
+def listening(pids):
     """Return the addresses on which the processes, and all below them, listen."""
     found = set()
     for pid in pids:
@@ -55,11 +51,11 @@ def listening(pids: list[int]) -> list[str]:
     return sorted(found)
 
 
-def files(*folders: Path) -> list[Path]:
+def files(*folders):
     return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
 
 
-def knocked(pids: list[int], secret: list[Path]) -> tuple[list[str], list[str]]:
+def knocked(pids, secret):
     """Let a stranger try every port; return what was answered, and which files it read."""
     ports = listening(pids)
     assert ports
@@ -81,7 +77,7 @@ def knocked(pids: list[int], secret: list[Path]) -> tuple[list[str], list[str]]:
     return [line for line in tried if " refused " not in line], read
 
 
-def nobody_got_in(client: Any, temporary: Path, *more: Path) -> None:
+def nobody_got_in(client, temporary, *more):
     keys = [path for path in files(temporary, *more) if path.suffix == ".pem"]
     # Nannies, too, if they are not children of this process.
     workers = [*client.run(os.getpid).values(), *client.run(os.getppid).values()]
@@ -101,7 +97,7 @@ def nobody_got_in(client: Any, temporary: Path, *more: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", pytest.param("mpi", marks=pytest.mark.mpi)])
-def test_a_cluster_of_one_command(kind: str, temporary: Path) -> None:
+def test_a_cluster_of_one_command(kind, temporary):
     with connect(kind, workers=2) as client:
         assert client.scheduler.address.startswith("tls://")
         assert client.submit(sum, [1, 2]).result() == 3
@@ -110,16 +106,14 @@ def test_a_cluster_of_one_command(kind: str, temporary: Path) -> None:
 
 
 @pytest.fixture
-def kept(temporary: Path) -> Iterator[None]:
+def kept(temporary):
     yield
     penstock(["cluster", "stop", "-q"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", pytest.param("mpi", marks=pytest.mark.mpi)])
-def test_a_cluster_that_stays(
-    kind: str, temporary: Path, kept: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_that_stays(kind, temporary, kept, tmp_path, capsys):
     from penstock.cluster.daemon.registry import find
 
     assert penstock(["cluster", "start", "--cluster", kind, "-n", "2", "-q"]) == 0
@@ -144,7 +138,7 @@ def test_a_cluster_that_stays(
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_ranks_next_to_a_local_cluster(temporary: Path) -> None:
+def test_ranks_next_to_a_local_cluster(temporary):
     from penstock import gang
 
     with connect("local", workers=1) as client:
@@ -168,7 +162,7 @@ with connect("mpi", dashboard="none") as client:
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path, temporary: Path) -> None:
+def test_a_script_that_is_an_mpi_job_itself(tmp_path, temporary):
     job = tmp_path / "job.py"
     job.write_text(JOB)
     launcher = find_launcher(None, loaded_library())
@@ -184,14 +178,14 @@ def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path, temporary: Path) -> 
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_dask_cuda_itself(temporary: Path) -> None:
+def test_dask_cuda_itself(temporary):
     pytest.importorskip("dask_cuda")
     with connect("cuda", workers=1, memory_limit="4GB") as client:
         assert client.scheduler.address.startswith("tls://127.0.0.1:")
         nobody_got_in(client, temporary)
 
 
-def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
+def test_credentials_that_somebody_waits_for(tmp_path):
     """No other user can have put a link, or a file, at the path of the key."""
     from penstock.cluster.security.credentials import make_credentials
 

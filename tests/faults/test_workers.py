@@ -4,14 +4,10 @@ generate, partition and exports run in the client alone, so have no row. etl, ce
 have no gangs: on a cluster of kind mpi their tasks run on its ranks.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -41,7 +37,7 @@ def given(given, tmp_path_factory):
     return Path(shutil.copytree(given, tmp_path_factory.mktemp("copy") / "given"))
 
 
-def running(kind: str) -> Iterator[Any]:
+def running(kind):
     """Start a cluster of two workers that stays; give a client of it, and stop it."""
     words = f"cluster start --name of-{kind} --cluster {kind} -n 2 --threads 1 --dashboard none -q"
     assert run([*words.split(), "--worker-timeout", "5"]) == 0
@@ -62,21 +58,21 @@ def world():
     yield from running("mpi")
 
 
-def strike(client: Any, folder: Path, at: int, number: int) -> Path:
+def strike(client, folder, at, number):
     """Have one worker send itself a signal when it has written so often.
 
     Return the file that then holds the number of its process.
     """
     mark = folder.with_name(f"{folder.name}.struck")
 
-    def listen() -> None:  # in here it travels by value, to workers that cannot import tests
+    def listen():  # in here it travels by value, to workers that cannot import tests
         import os
         import sys
         import threading
 
         prefix, lock, seen = str(folder), threading.Lock(), 0
 
-        def look(event: str, given: Any) -> None:
+        def look(event, given):
             nonlocal seen
             if event == "open":
                 writes = isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
@@ -100,7 +96,7 @@ def strike(client: Any, folder: Path, at: int, number: int) -> Path:
     return mark
 
 
-def survives(client: Any, kind: str, job: str, how: str, given: Path, home: Path) -> None:
+def survives(client, kind, job, how, given, home):
     more = MORE.get(job, RANKS if job in IN_GANGS else ())
     more = more if kind == "mpi" else ()
     client.wait_for_workers(2, timeout=60)  # the one that the test before killed is started again
@@ -119,7 +115,7 @@ def survives(client: Any, kind: str, job: str, how: str, given: Path, home: Path
     assert not list(struck.rglob(".*"))
 
 
-def case(job: str, how: str, *quick: tuple[str, str]) -> Any:
+def case(job, how, *quick):
     return pytest.param(job, how, marks=[] if (job, how) in quick else pytest.mark.slow)
 
 

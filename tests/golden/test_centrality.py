@@ -1,7 +1,5 @@
 """centrality, of many small graphs and of one, against NetworkX."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -18,7 +16,7 @@ METRICS = (
 )
 
 
-def small_graphs(directed: bool) -> dict[str, nx.Graph]:
+def small_graphs(directed):
     """Return graphs of many shapes: connected or not, paths, stars, nodes without edges."""
     kind = nx.DiGraph if directed else nx.Graph
     made = [nx.gnm_random_graph(4 + n, 3 * n, seed=n, directed=directed) for n in range(8)]
@@ -30,7 +28,7 @@ def small_graphs(directed: bool) -> dict[str, nx.Graph]:
     return {f"g{n:02d}": one for n, one in enumerate(made)}
 
 
-def compare(graph: nx.Graph, nodes: pd.DataFrame, edges: pd.DataFrame, weight: str | None) -> None:
+def compare(graph, nodes, edges, weight):
     """Compare what was computed of a graph with NetworkX."""
     nodes, directed = nodes.set_index("node"), graph.is_directed()
     assert set(nodes.index) == set(graph)
@@ -63,7 +61,7 @@ def compare(graph: nx.Graph, nodes: pd.DataFrame, edges: pd.DataFrame, weight: s
         assert value == pytest.approx(between[tuple(ends)], abs=1e-9)
 
 
-def write_graphs(kind: str, graphs: dict[str, nx.Graph]) -> str:
+def write_graphs(kind, graphs):
     """Write small graphs as a kind of input."""
     if kind == "json":
         named = {

@@ -1,11 +1,8 @@
 """run, runs, report, schedule, schema, doctor and the command itself: exit codes, errors, keys."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -37,7 +34,7 @@ def _flow(_folder):
     Path("mine.py").write_text(MINE)
 
 
-def states(report: dict[str, Any]) -> dict[str, str]:
+def states(report):
     return {name: stage["state"] for name, stage in report["stages"].items()}
 
 

@@ -1,7 +1,5 @@
 """etl, generate, info, validate, partition and order, against pandas, SciPy and NetworkX."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path
@@ -19,9 +17,7 @@ import penstock
 Edges = list[tuple[Any, ...]]
 
 
-def merged(
-    table: pd.DataFrame, directed: bool, duplicates: str = "sum", loops: bool = False, *keys: str
-) -> Edges:
+def merged(table, directed, duplicates="sum", loops=False, *keys):
     """Return the edges that a graph must hold, by pandas."""
     names = ["src", "dst", *keys]
     table = table if loops else table[table["src"] != table["dst"]]
@@ -33,7 +29,7 @@ def merged(
     return sorted(table[[*names, "weight"]].itertuples(index=False, name=None))
 
 
-def stored(path: str, *more: str) -> Edges:
+def stored(path, *more):
     """Return the edges of a graph, by the ids of its users, and their columns."""
     graph = penstock.Graph.open(path)
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
@@ -41,7 +37,7 @@ def stored(path: str, *more: str) -> Edges:
     return sorted(zip(*ends, *(getattr(csr, name).tolist() for name in more), strict=True))
 
 
-def both_ways(pairs: Edges) -> set[tuple[Any, ...]]:
+def both_ways(pairs):
     return {tuple(sorted(pair[:2])) for pair in pairs}
 
 

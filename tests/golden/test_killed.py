@@ -18,7 +18,7 @@ def test_a_flow_that_was_killed_resumes_the_stage_that_ran():
     )
     partial = Path("out/.walks.partial/walks")
     with start("run f.yaml --no-report") as process:
-        until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process)
+        until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process, 240)
         family = below(process)
         process.kill()
     assert ended(*(one.pid for one in family))

@@ -1,11 +1,8 @@
 """gnn and embed: what they learn and score, against the same in NumPy."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,18 +19,18 @@ SPLITS = ["train", "valid", "test"]
 # ---- gnn
 
 
-def with_loops(path: Path) -> sp.csr_array:
+def with_loops(path):
     matrix = adjacency(path)
     return sp.csr_array(matrix + sp.eye_array(matrix.shape[0]))
 
 
-def normalized(path: Path) -> sp.csr_array:
+def normalized(path):
     matrix = with_loops(path)
     scale = sp.diags_array(1 / np.sqrt(matrix.sum(1)))
     return sp.csr_array(scale @ matrix @ scale)
 
 
-def layers(path: str) -> list[dict[str, np.ndarray]]:
+def layers(path):
     """Return the weights of each of two layers by name, of float64."""
     found = tensors(path).items()
     return [
@@ -77,7 +74,7 @@ def test_gcn_learns_as_numpy_does(given):
         assert same(line["test"], "test")
 
 
-def layer(kind: str, path: Path, x: np.ndarray, weight: dict[str, np.ndarray]) -> np.ndarray:
+def layer(kind, path, x, weight):
     """Return what a layer makes of its input, before the activation."""
     matrix, loops, product = adjacency(path), with_loops(path), x @ weight["weight"]
     spans = [matrix.indices[a:b] for a, b in zip(matrix.indptr, matrix.indptr[1:], strict=False)]
@@ -127,7 +124,7 @@ def test_predictions_are_those_of_numpy(given, kind):
     assert_scores(run("gnn evaluate run"), np.asarray(nodes["label"])[test], chances[test])
 
 
-def assert_scores(report: dict[str, Any], labels: np.ndarray, chances: np.ndarray) -> None:
+def assert_scores(report, labels, chances):
     """Compare an evaluation with counts and ranks."""
     confusion = np.zeros((5, 5), int)
     np.add.at(confusion, (labels, chances.argmax(1)), 1)
@@ -195,7 +192,7 @@ def test_gnn_resumes_with_more_epochs_and_predicts_on_a_copy(given):
 # ---- embed
 
 
-def scores_of(model: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray:
+def scores_of(model, head, relation, tail):
     """Return the scores of edges by docs/embed.md, along the last axis."""
     half = head.shape[-1] // 2
     if model in ("complex", "rotate"):
@@ -208,7 +205,7 @@ def scores_of(model: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarr
     return (head * tail * (relation if model == "distmult" else 1)).sum(-1)
 
 
-def ranks_of(scores: np.ndarray, answers: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+def ranks_of(scores, answers, hidden):
     """Return the rank of each answer in its row; of equal scores the mean."""
     own = np.take_along_axis(scores, answers[:, None], 1)
     scores = np.where(hidden, -np.inf, scores)

@@ -1,11 +1,8 @@
 """Graphs of random edges with random options are those that pandas and NetworkX make."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -17,7 +14,7 @@ import penstock
 COUNT, TOGETHER = 150, 25
 
 
-def drawn(seed: int) -> tuple[pd.DataFrame, pd.DataFrame | None, dict[str, Any]]:
+def drawn(seed):
     """Draw edges, a table of nodes or none, and options."""
     draw = random.Random(seed)
     count, ids = draw.randrange(1, 60), draw.randrange(2, 15)
@@ -53,9 +50,7 @@ def drawn(seed: int) -> tuple[pd.DataFrame, pd.DataFrame | None, dict[str, Any]]
     return rows, nodes, options
 
 
-def expected(
-    rows: pd.DataFrame, nodes: pd.DataFrame | None, options: dict[str, Any]
-) -> tuple[list[Any], Counter[tuple[Any, ...]]]:
+def expected(rows, nodes, options):
     """Return ids of nodes in order, and edges as (source, target, weight, relation, time)."""
     directed, merge = options["directed"], options["duplicates"]
     if "since" in options:
@@ -103,7 +98,7 @@ def expected(
     return sorted(graph), edges
 
 
-def found(path: Path) -> tuple[list[Any], Counter[tuple[Any, ...]]]:
+def found(path):
     graph = penstock.Graph.open(path)
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
     names = graph.manifest.relations or ()

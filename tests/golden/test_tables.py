@@ -1,7 +1,5 @@
 """What becomes of tables of every kind: the edges of the graphs that ``penstock.etl`` makes."""
 
-from __future__ import annotations
-
 import bz2
 import datetime as dt
 import gzip
@@ -22,7 +20,7 @@ import penstock
 Rows = list[tuple[Any, ...]]
 
 
-def made(path: Any, **options: Any) -> Rows:
+def made(path, **options):
     """Return the edges of the graph that a table becomes: both ids, then what else they have."""
     given = {"directed": True, "self_loops": "keep"} | options
     penstock.etl(path, "g", overwrite=True, **given)
@@ -47,7 +45,7 @@ DATED = [(1, 2, NOON - DAY // 2), (2, 3, NOON + DAY // 2)]
 LONG = "x" * 1_200_000
 
 
-def case(*given: Any, **options: Any) -> tuple[Any, ...]:
+def case(*given, **options):
     return *given, options
 
 
@@ -345,7 +343,7 @@ def test_bad_rows_are_named(rows, bad):
     assert f"e.csv, {bad}" in str(error.value)
 
 
-def views(rows: pa.Table) -> pa.Table:
+def views(rows):
     """Return a table with texts as Polars has them."""
     texts = [one for one in rows.schema if not pa.types.is_integer(one.type)]
     for one in texts:

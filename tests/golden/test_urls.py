@@ -1,7 +1,5 @@
 """Inputs that lie on an HTTP server and in an object store, through the command."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -21,7 +19,7 @@ from penstock import Graph
 ROWS = [(1, 2, 0.5), (2, 3, 1.5), (3, 9, 2.5), (9, 1, 3.5)]
 
 
-def parquet(rows: list[tuple[int, int, float]], **more: int) -> bytes:
+def parquet(rows, **more):
     file = io.BytesIO()
     columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("src", "dst", "weight"), map(np.array, columns), strict=True)))
@@ -31,7 +29,7 @@ def parquet(rows: list[tuple[int, int, float]], **more: int) -> bytes:
     return file.getvalue()
 
 
-def arrow(rows: list[tuple[int, int, float]]) -> bytes:
+def arrow(rows):
     file = io.BytesIO()
     table = pq.read_table(io.BytesIO(parquet(rows)))
     with pa.ipc.new_file(file, table.schema) as writer:
@@ -39,11 +37,11 @@ def arrow(rows: list[tuple[int, int, float]]) -> bytes:
     return file.getvalue()
 
 
-def text(rows: list[tuple[int, int, float]]) -> bytes:
+def text(rows):
     return b"src,dst,weight\n" + b"".join(b"%d,%d,%.1f\n" % row for row in rows)
 
 
-def sentences() -> bytes:
+def sentences():
     file = io.BytesIO()
     pq.write_table(pa.table({"path": [["a", "b", "c"], ["b", "c"]] * 9}), file)
     return file.getvalue()
@@ -77,7 +75,7 @@ FILES = {
 }
 
 
-def weighted(path: str) -> list[tuple[int, int, float]]:
+def weighted(path):
     """Return the edges of a graph by the user's ids."""
     graph = Graph.open(path)
     ids, csr = np.asarray(graph.user_ids()), graph.csr()

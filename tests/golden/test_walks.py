@@ -1,7 +1,5 @@
 """walk, word2vec and similar, against NumPy, SciPy and NetworkX."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import pairwise, product
 from pathlib import Path
@@ -11,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from golden import adjacency, assert_same, check, columns, content, draws, run
-from scipy.optimize import minimize
 from scipy.stats import chisquare, spearmanr
 
 import penstock
@@ -57,7 +54,7 @@ def test_walks_are_those_of_the_seed_and_follow_edges(given, name):
     assert paths == [[ids[one] for one in row if one >= 0] for row in rows]
 
 
-def assert_drawn(found: np.ndarray, chances: np.ndarray) -> None:
+def assert_drawn(found, chances):
     """Assert that counts are as expected by a chi-squared test; rare ones are taken together."""
     assert (found[chances == 0] == 0).all()
     expected = chances * (found.sum() / chances.sum())
@@ -139,7 +136,7 @@ def test_word2vec_learns_blocks_and_the_same_for_a_seed(given):
     assert array.shape == (400, 8)
 
 
-def vectors_of_words() -> tuple[list[str], np.ndarray]:
+def vectors_of_words():
     """Write vectors in which analogies hold now and then."""
     grid = (draws(12 * 6, 1000, 1).reshape(12, 6) - 500) / 500
     noise = (draws(48 * 6, 1000, 2).reshape(48, 6) - 500) / 1000
@@ -178,56 +175,3 @@ def test_word2vec_evaluates_words_as_numpy_does():
     for name, count in right.items():
         assert 0 < count < len(questions)
         assert report["analogies"][0]["total"][name] == pytest.approx(count / len(questions))
-
-
-def test_word2vec_predicts_labels_as_scipy_does():
-    labels, random, scores = draws(300, 3, 1), np.random.default_rng(0), []
-    noise = sum(draws(1200, 1000, stream) for stream in (2, 3, 4)).reshape(300, 4) / 500 - 3
-    x = (np.eye(3, 4)[labels] * 1.2 + noise).astype(np.float32)
-    pd.DataFrame({"id": range(300), "vector": list(x)}).to_parquet("v.parquet")
-    pd.DataFrame({"id": range(300), "label": labels}).to_parquet("labels.parquet")
-    (found,) = run("word2vec evaluate v.parquet --labels labels.parquet --shares 0.5")["labels"][
-        "shares"
-    ]
-    inputs, signs = np.hstack([x, np.ones((300, 1))]), np.eye(3)[labels] * 2 - 1
-
-    def loss(weights, rows):
-        weights = weights.reshape(5, 3)  # one against the rest
-        return (
-            np.logaddexp(0, -signs[rows] * (inputs[rows] @ weights)).sum()
-            + (weights[:4] ** 2).sum() / 2
-        )
-
-    for _ in range(10):
-        train, test = np.split(random.permutation(300), 2)
-        weights = minimize(loss, np.zeros(15), (train,)).x.reshape(5, 3)
-        scores.append(np.mean((inputs[test] @ weights).argmax(1) == labels[test]))
-    assert found["micro_f1"] == pytest.approx(np.mean(scores), abs=0.03)
-    assert 0.5 < found["macro_f1"] < 0.95
-
-
-@pytest.mark.parametrize("form", ["text o.txt", "binary o.bin", "npy o.npy", "parquet o.parquet"])
-def test_word2vec_exports_every_digit(form):
-    (words, vectors), (form, name) = vectors_of_words(), form.split()
-    run(f"vectors export words.parquet {name} --format {form}")
-    if form == "npy":
-        found = columns("o.ids.parquet")["id"], np.load(name)
-    elif form == "parquet":
-        found = tuple(columns(name)[column] for column in ("id", "vector"))
-    else:
-        head, _, body = Path(name).read_bytes().partition(b"\n")
-        assert head.split() == [b"48", b"6"]
-        names, rows = [], []
-        while body := body.lstrip(b"\n"):
-            word, _, body = body.partition(b" ")
-            line, _, after = body.partition(b"\n") if form == "text" else (body[:24], 0, body[24:])
-            numbers = (
-                np.array(line.split(), np.float32) if form == "text" else np.frombuffer(line, "f4")
-            )
-            names, rows, body = [*names, word.decode()], [*rows, numbers], after
-        found = names, rows
-    assert found[0] == words
-    np.testing.assert_array_equal(found[1], vectors)
-    (near,) = run(f"similar {name} w3.1 -k 4")["neighbours"]
-    expected = penstock.similar("words.parquet", ["w3.1"], k=4).neighbours["w3.1"]
-    assert [(one["id"], one["score"]) for one in near["neighbours"]] == expected

@@ -1,10 +1,7 @@
 """The same results in this process, on three workers, and on two MPI ranks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ JOBS = {
 }
 
 
-def result(job: str, words: str, out: Path, given: Path) -> Result:
+def result(job, words, out, given):
     run(f"{JOBS[job].format(given=given, out=out)} {words}")
     return content(job, out)
 
@@ -45,7 +42,7 @@ def expected(given, tmp_path_factory):
 
 
 @contextmanager
-def cluster(words: str) -> Iterator[None]:
+def cluster(words):
     """Start a cluster that stays, and stop it."""
     started = run(f"cluster start --cluster {words} --name golden --dashboard none")
     try:
@@ -80,10 +77,10 @@ def test_any_cluster_gives_the_same(words, given, expected, monkeypatch):
                 assert_parts(given, expected)
 
 
-def assert_parts(given: Path, expected: dict[str, Result]) -> None:
+def assert_parts(given, expected):
     """Compare the result of two ranks, one part each, with that of one rank."""
 
-    def parts(job: str, name: str = "") -> Result:
+    def parts(job, name=""):
         return result(job, "--cluster golden --parts 2", Path(name or job).absolute(), given)
 
     assert_same(parts("walk"), expected["walk"])

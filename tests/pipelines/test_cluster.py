@@ -1,7 +1,5 @@
 """``penstock cluster``: started, shown, stopped, and nothing left, whatever goes wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,10 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -46,7 +42,7 @@ def state(tmp_path, monkeypatch):
     assert not left
 
 
-def processes(state: Path) -> list[Any]:
+def processes(state):
     """Every process of this test, this one aside.
 
     A process that was started a moment ago may have no environment yet: its parent continues when
@@ -63,13 +59,13 @@ def processes(state: Path) -> list[Any]:
     return found
 
 
-def left(state: Path) -> tuple[list[Any], list[str]]:
+def left(state):
     """What remains after a cluster: processes, and files in the register and elsewhere."""
     files = [*os.listdir(state), *os.listdir(state.parent / "temporary")]
     return processes(state), files
 
 
-def until(condition: Callable[[], Any]) -> Any:
+def until(condition):
     deadline = time.monotonic() + 20
     while not (found := condition()):
         assert time.monotonic() < deadline
@@ -77,7 +73,7 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def command(*arguments: str) -> subprocess.Popen[str]:
+def command(*arguments):
     return subprocess.Popen(
         [sys.executable, "-P", "-c", HEARS_CTRL_C, "cluster", *arguments],
         stdout=subprocess.PIPE,
@@ -87,7 +83,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+def answer(capsys):
     return json.loads(capsys.readouterr().out)
 
 

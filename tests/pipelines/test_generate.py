@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -21,18 +16,18 @@ from penstock.pipelines.generate.rmat import RmatSource
 THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
-def made(kind: str, path: Path, **options: Any) -> Graph:
+def made(kind, path, **options):
     generate(kind, path, quiet=True, **options)
     graph = Graph.open(path)
     graph.validate()
     return graph
 
 
-def checksums(graph: Graph) -> dict[str, str]:
+def checksums(graph):
     return {name: entry.sha256 for name, entry in graph.manifest.files.items()}
 
 
-def drawn(scale: int, seed: int, *, shuffled: bool = True) -> tuple[Any, Any]:
+def drawn(scale, seed, *, shuffled=True):
     """The raw edge list of edge factor 16, from the naive kernels."""
     nodes = 1 << scale
     names = scramble(seed, Stream.RMAT_SCRAMBLE, 0, nodes, nodes) if shuffled else None
@@ -186,7 +181,7 @@ def knowledge(tmp_path_factory):
     return made("kg", path, entities=3000, relations=12, triples=80_000, noise=0.2)
 
 
-def triples_of(graph: Graph) -> dict[str, Any]:
+def triples_of(graph):
     csr = graph.csr()
     train = {"sources": csr.sources(), "targets": csr.indices, "relations": csr.relations}
     return {"train": train, "valid": graph.heldout("valid"), "test": graph.heldout("test")}

@@ -1,9 +1,6 @@
 """``penstock init`` writes a flow that runs, and whose comments are valid when uncommented."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +13,7 @@ from penstock.pipelines.flow.document import read_flow
 
 
 @pytest.mark.slow
-def test_the_flow_runs_on_a_table_of_edges(tmp_path: Path) -> None:
+def test_the_flow_runs_on_a_table_of_edges(tmp_path):
     assert run(["init", str(tmp_path), "-q"]) == 0
     ends = np.random.default_rng(0).integers(0, 200, (2, 2000))
     pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), tmp_path / "edges.parquet")
@@ -25,7 +22,7 @@ def test_the_flow_runs_on_a_table_of_edges(tmp_path: Path) -> None:
         assert (tmp_path / "out" / stage).is_dir()
 
 
-def test_what_is_commented_is_valid(tmp_path: Path) -> None:
+def test_what_is_commented_is_valid(tmp_path):
     assert run(["init", str(tmp_path), "-q"]) == 0
     flow = tmp_path / "flow.yaml"
     text = re.sub(r"^( *)# ((?:  )?\w+:)", r"\1\2", flow.read_text(), flags=re.MULTILINE)
@@ -35,7 +32,7 @@ def test_what_is_commented_is_valid(tmp_path: Path) -> None:
     assert found.keys.schedule.cron is not None
 
 
-def test_a_flow_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flow_that_exists_stays(tmp_path, capsys):
     (tmp_path / "flow.yaml").write_text("mine")
     assert run(["init", str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err

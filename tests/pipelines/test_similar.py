@@ -52,7 +52,7 @@ def test_what_cannot_be_asked(folder, tmp_path):
 # -- everyone ------------------------------------------------------------------------------------
 
 
-def test_everyones_neighbours(tmp_path):
+def test_neighbours_of_all_ids(tmp_path):
     values = np.random.default_rng(0).standard_normal((2500, 12)).astype(np.float32)
     values[40], values[90] = values[7], 0
     folder, out = tmp_path / "vectors", tmp_path / "out"

@@ -1,16 +1,11 @@
 """What training of embeddings wrote, to be compared: importable by tests, see pyproject.toml."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from penstock.workers.embed.source import open_checkpoint
 
 
-def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def vectors(folder, name="last"):
     """Return values and state of every node by its number, and what else a checkpoint has."""
     source, found = open_checkpoint(folder / "checkpoints", name)
     try:
@@ -24,13 +19,13 @@ def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict
         source.close()
 
 
-def values(run: Path) -> tuple[Any, Any]:
+def values(run):
     """Return the vectors of the last checkpoint, by node, and those of relations."""
     states, tensors, _ = vectors(run)
     return states[0], tensors["relations"]
 
 
-def same(one: Path, other: Path) -> None:
+def same(one, other):
     """Assert that the last checkpoints of two runs are the same."""
     (ours, tensors, about), (theirs, others, said) = vectors(one), vectors(other)
     for mine, their in zip(ours, theirs, strict=True):

@@ -1,12 +1,7 @@
 """Every job that writes, as a command line: the rows of the table of faults in tests/faults."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 import embed_runs
 import numpy as np
@@ -63,7 +58,7 @@ READS = {
 QUICK = ("walk", "gnn", "vectors")
 
 
-def cells(jobs: Iterable[str], *hows: str, quick: Iterable[str] = QUICK) -> list[Any]:
+def cells(jobs, *hows, quick=QUICK):
     """Return the cells of a fault: each job, with each of ``hows``; slow but for ``quick``."""
     chosen = set(quick)
     return [
@@ -73,7 +68,7 @@ def cells(jobs: Iterable[str], *hows: str, quick: Iterable[str] = QUICK) -> list
     ]
 
 
-def make_inputs(folder: Path) -> None:
+def make_inputs(folder):
     """Make a graph, its edges as a table, walks, vectors and models."""
     generate("sbm", folder / "graph", nodes=600, seed=1, quiet=True)
     csr = Graph.open(folder / "graph").csr()
@@ -89,7 +84,7 @@ def make_inputs(folder: Path) -> None:
         assert run([*words.format(folder).split(), "--cluster", "threads", "-q"]) == 0
 
 
-def words_of(job: str, given: Path, out: Path, cluster: str = "threads") -> list[str]:
+def words_of(job, given, out, cluster="threads"):
     """Return a job's command line; of partitions, ``out`` is a copy of the graph that gets them."""
     graph = given / "graph"
     if job == "partition":
@@ -100,12 +95,12 @@ def words_of(job: str, given: Path, out: Path, cluster: str = "threads") -> list
     return words if job in CLIENT else [*words, "--cluster", cluster]
 
 
-def again(job: str, words: list[str]) -> list[str]:
+def again(job, words):
     """Return the command with which a user finishes what was interrupted."""
     return [*words, "--resume"] if job in RESUMES else words
 
 
-def results(out: Path) -> dict[str, bytes]:
+def results(out):
     """Return the files of an output, but for those that hold times."""
     if out.is_file():
         return {"": out.read_bytes()}
@@ -125,7 +120,7 @@ def results(out: Path) -> dict[str, bytes]:
     return found
 
 
-def _embedded(run: Path) -> dict[str, bytes]:
+def _embedded(run):
     """Return the learned values; their place in the files depends on the number of writes."""
     states, tensors, about = embed_runs.vectors(run)
     found = {name: array.tobytes() for name, array in tensors.items()}
@@ -133,7 +128,7 @@ def _embedded(run: Path) -> dict[str, bytes]:
     return found | {"about": json.dumps(about, sort_keys=True, default=str).encode()}
 
 
-def published(job: str, out: Path) -> bool:
+def published(job, out):
     """Return whether a whole output exists."""
     if job == "partition":
         return (out / "partition/k3").exists()

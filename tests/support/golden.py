@@ -5,8 +5,6 @@ module of Penstock. ``golden.json`` holds digests of ids and whole numbers, sums
 keys of what ``--json`` prints. ``PENSTOCK_GOLDEN=write pytest -n 0 tests/golden`` writes it anew.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import io
@@ -20,7 +18,6 @@ import threading
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NoReturn
 from unittest.mock import patch
 
 import numpy as np
@@ -38,13 +35,13 @@ GROUPS = {"generate", "gnn", "word2vec", "embed", "vectors", "runs", "schedule",
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command(words: str) -> Answer:
+def command(words):
     """Run the command in this process: as in one of its own, less the time that imports take."""
     arguments = ["penstock", *shlex.split(words)]
     main = next(iter(entry_points(group="console_scripts", name="penstock"))).load()
     end, process = os._exit, os.getpid()
 
-    def stop(code: int) -> NoReturn:  # a command may end its process at once
+    def stop(code):  # a command may end its process at once
         if os.getpid() != process or threading.current_thread() is not threading.main_thread():
             end(code)
         raise SystemExit(code)
@@ -67,7 +64,7 @@ def command(words: str) -> Answer:
     return Answer(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def run(words: str) -> Any:
+def run(words):
     """Run a command that must not fail; return what ``--json`` prints, whose keys are compared."""
     answer = command(f"{words} --json -q")
     assert answer.returncode == 0, answer.stderr
@@ -77,7 +74,7 @@ def run(words: str) -> Any:
     return report
 
 
-def start(words: str) -> subprocess.Popen[str]:
+def start(words):
     """Start the command as a process of its own."""
     arguments = [sys.executable, "-P", "-m", "penstock", *shlex.split(words)]
     pipe, env = subprocess.PIPE, os.environ | {"DASK_PENSTOCK__CLUSTER__DEVICE": "cpu"}
@@ -86,7 +83,7 @@ def start(words: str) -> subprocess.Popen[str]:
     )
 
 
-def check_keys(name: str, report: Any) -> None:
+def check_keys(name, report):
     """Assert that ``--json`` has lost no key; new ones may be added."""
     found, known = set(report[0] if isinstance(report, list) else report), load()
     stored = known.setdefault("keys", {})
@@ -96,7 +93,7 @@ def check_keys(name: str, report: Any) -> None:
     assert set(stored[name]) - found == set()
 
 
-def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None:
+def check(name, values, *, tolerance=1e-5):
     """Compare arrays and columns with those stored under a name: floats by a tolerance."""
     known, prints = load(), {key: fingerprint(one) for key, one in sorted(values.items())}
     if WRITES:
@@ -111,7 +108,7 @@ def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None
             assert (key, value) == (key, stored[key])
 
 
-def fingerprint(values: Any) -> Any:
+def fingerprint(values):
     """Return a digest of ids and whole numbers, and sums of floats that depend on their order."""
     if not isinstance(values, np.ndarray):
         first = values[0][:1] if values and isinstance(values[0], list) else values[:1]
@@ -124,14 +121,14 @@ def fingerprint(values: Any) -> Any:
     return hashlib.sha256(json.dumps(listed, default=str).encode()).hexdigest()[:16]
 
 
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+def assert_same(one, other):
     """Assert that two results of one machine are the same, to the bit."""
     assert list(one) == list(other)
     for name, values in one.items():
         assert np.asarray(values, object).tolist() == np.asarray(other[name], object).tolist(), name
 
 
-def content(job: str, out: Path) -> dict[str, Any]:
+def content(job, out):
     """Return ids, arrays and scores that a job made."""
     if job == "etl":
         return graph_content(out)
@@ -144,7 +141,7 @@ def content(job: str, out: Path) -> dict[str, Any]:
     return columns(out / {"word2vec": "part-00000.parquet", "centrality": "nodes"}.get(job, ""))
 
 
-def graph_content(path: str | Path) -> dict[str, Any]:
+def graph_content(path):
     """Return what a graph holds, but for the splits of its nodes."""
     graph, path = penstock.Graph.open(path), Path(path)
     found = dict(graph.csr().arrays())
@@ -159,17 +156,17 @@ def graph_content(path: str | Path) -> dict[str, Any]:
     return found
 
 
-def columns(path: str | Path) -> dict[str, Any]:
+def columns(path):
     """Return the columns of Parquet, a file or a folder."""
     return pq.read_table(path).to_pydict()
 
 
-def curve(run: str | Path) -> list[dict[str, Any]]:
+def curve(run):
     """Return what a training run logged of its epochs."""
     return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
 
 
-def tensors(path: str | Path) -> dict[str, np.ndarray]:
+def tensors(path):
     """Return the arrays of a safetensors file: a length, JSON with the layout, and data."""
     data = Path(path).read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
@@ -182,7 +179,7 @@ def tensors(path: str | Path) -> dict[str, np.ndarray]:
     return found
 
 
-def adjacency(path: str | Path, *, weighted: bool = False) -> sp.csr_array:
+def adjacency(path, *, weighted=False):
     """Return a graph's matrix, read as docs/format.md describes."""
     about = json.loads((Path(path) / "graph.json").read_text())
     parts = []
@@ -195,7 +192,7 @@ def adjacency(path: str | Path, *, weighted: bool = False) -> sp.csr_array:
     return sp.csr_array(sp.vstack(parts))
 
 
-def draws(count: int, below: int, stream: int) -> np.ndarray:
+def draws(count, below, stream):
     """Return whole numbers that are the same in every version of NumPy (splitmix64)."""
     state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     state += np.uint64(stream * 0xD1342543DE82EF95 % 2**64)
@@ -204,7 +201,7 @@ def draws(count: int, below: int, stream: int) -> np.ndarray:
     return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)).astype(np.int64) % below
 
 
-def follows() -> pd.DataFrame:
+def follows():
     """Return edges of people p0 to p199, drawn with a skew."""
     ids = np.array([f"p{number}" for number in range(200)], dtype=object)
     target = draws(1500, 200, 2) * draws(1500, 200, 3) // 200
@@ -214,12 +211,12 @@ def follows() -> pd.DataFrame:
     )
 
 
-def load() -> dict[str, Any]:
+def load():
     """Return what is stored."""
     return json.loads(STORED.read_text()) if STORED.exists() else {}
 
 
-def save(known: dict[str, Any]) -> None:
+def save(known):
     """Write a line for each name."""
     parts = []
     for part, named in sorted(known.items()):

@@ -1,15 +1,10 @@
 """Outputs of flows that no stage has run for: their gates and publishing are tried at once."""
 
-from __future__ import annotations
-
-import datetime as dt
-from pathlib import Path
-
 from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.state import FlowState
 
 
-def make_outputs(path: Path, date: dt.date | None = None, **variables: str) -> None:
+def make_outputs(path, date=None, **variables):
     """Make the outputs of a flow of functions as if they had run: next, all is unchanged.
 
     The output of a stage is its option ``value``, in a file ``v``; it reports it as ``total``.

@@ -5,15 +5,11 @@ command has loaded: that saves most of the time that a command takes. It does no
 thread runs in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 LIBRARIES = ["distributed", "numba", "pyarrow.parquet", "safetensors.numpy"]
 
@@ -118,7 +114,7 @@ class Commands:
     output it was about to make, move or remove until it heard a signal.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.group, self.count = folder, 0, 0
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", FORKING, *LIBRARIES],
@@ -127,20 +123,12 @@ class Commands:
             text=True,
         )
 
-    def run(self, words: list[str], output: Path, *args: Any, **more: Any) -> tuple[int, str]:
+    def run(self, words, output, *args, **more):
         """Run a command as ``start`` does; return its exit code and what it printed."""
         self.start(words, output, *args, **more)
         return self.wait()
 
-    def start(
-        self,
-        words: list[str],
-        output: Path,
-        at: int = 0,
-        how: str = "",
-        path: Path | str = "",
-        memory: int = 0,
-    ) -> None:
+    def start(self, words, output, at=0, how="", path="", memory=0):
         """Start a command to which something happens at the nth file below ``output``.
 
         how     a signal ("kill", "ctrl-c", "ctrl-c twice", "term", "hup"); "wait" while ``path``
@@ -157,28 +145,28 @@ class Commands:
         )
         self._process.stdin.flush()
 
-    def wait(self) -> tuple[int, str]:
+    def wait(self):
         """Wait for the command; return its exit code and what it printed."""
         assert self._process.stdout is not None
         self.group, code = json.loads(self._process.stdout.readline())
         self.count = (self.folder / "count").stat().st_size
         return code, (self.folder / "said").read_text()
 
-    def assert_nothing_runs(self) -> None:
+    def assert_nothing_runs(self):
         """Fail if the last command leaves a process."""
         deadline = time.monotonic() + 30
         while self._alive():
             assert time.monotonic() < deadline, "a process was left"
             time.sleep(0.01)
 
-    def _alive(self) -> bool:
+    def _alive(self):
         try:
             os.killpg(self.group, 0)
         except ProcessLookupError:
             return False
         return True
 
-    def close(self) -> None:
+    def close(self):
         """End the process that is forked."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -16,10 +15,10 @@ class _Handler(BaseHTTPRequestHandler):
     files: dict[str, bytes]
     protocol_version = "HTTP/1.1"
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.do_GET()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         asked = urlsplit(self.path)
         query = parse_qs(asked.query)
         path = unquote(asked.path).strip("/")
@@ -33,7 +32,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, b"")
 
-    def _list(self, bucket: str, prefix: str, delimiter: str) -> None:
+    def _list(self, bucket, prefix, delimiter):
         keys = [name.removeprefix(f"{bucket}/") for name in sorted(self.files)]
         files, folders = [], set()
         for key in (key for key in keys if key.startswith(prefix)):
@@ -58,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
-    def _file(self, data: bytes) -> None:
+    def _file(self, data):
         size = len(data)
         headers = {
             "Accept-Ranges": "bytes",
@@ -77,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         self._answer(206, data[start:stop], headers)
 
-    def _answer(self, code: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+    def _answer(self, code, body, headers=None):
         self.send_response(code)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -86,12 +85,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
 
 @contextmanager
-def object_store(files: dict[str, bytes]) -> Iterator[str]:
+def object_store(files):
     """Serve files, by bucket/key, on loopback, and give the address."""
     handler = type("Handler", (_Handler,), {"files": files})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,17 +1,12 @@
 """Processes that tests start: what runs below them, and when something has happened."""
 
-from __future__ import annotations
-
-import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import psutil
 
 
-def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def until(happens, process, seconds=120):
     """Wait until something happens while a process runs; it must not end before."""
     deadline = time.monotonic() + seconds
     while not happens():
@@ -20,14 +15,14 @@ def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: f
         time.sleep(0.002)
 
 
-def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def below(process):
     """Return the processes that a process has started, and theirs."""
     with suppress(psutil.Error):
         return list(psutil.Process(process.pid).children(recursive=True))
     return []
 
 
-def ended(*pids: int, seconds: float = 30) -> bool:
+def ended(*pids, seconds=30):
     """Return whether processes end in time; a zombie has ended. A process that was killed may
     still be seen for a moment."""
     alive = []
@@ -40,7 +35,7 @@ def ended(*pids: int, seconds: float = 30) -> bool:
     return not any(map(_runs, alive))
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process):
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -3,8 +3,6 @@
 Only root can mount them; otherwise a test skips.
 """
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import time
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-def mount(folder: Path, option: str) -> Path:
+def mount(folder, option):
     """Mount a disk in memory with an option such as ``size=8m``, or mount it again."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(folder)]
@@ -24,7 +22,7 @@ def mount(folder: Path, option: str) -> Path:
     return folder
 
 
-def unmount(folder: Path, *, seconds: float = 20) -> None:
+def unmount(folder, *, seconds=20):
     """Unmount a disk once no process holds its files; if that takes long, fail with their names.
 
     Threads of Arrow's pool unmap a file some milliseconds after it was read and closed, more where
@@ -41,7 +39,7 @@ def unmount(folder: Path, *, seconds: float = 20) -> None:
         time.sleep(0.1)
 
 
-def holders_of(folder: Path) -> list[str]:
+def holders_of(folder):
     """Return the processes that have files of a folder open or mapped, or work there."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -56,6 +54,6 @@ def holders_of(folder: Path) -> list[str]:
     return found
 
 
-def _umount(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _umount(folder, *options):
     command = ["umount", *options, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False)

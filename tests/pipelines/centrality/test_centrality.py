@@ -3,7 +3,6 @@
 import json
 import math
 import random
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -34,13 +33,13 @@ def table_of(zoo):
     )
 
 
-def make(folder: Path, zoo, **options) -> Path:
+def make(folder, zoo, **options):
     pq.write_table(table_of(zoo), folder / "edges.parquet")
     etl(folder / "edges.parquet", folder / "zoo", format="zoo", **options)
     return folder / "zoo"
 
 
-def read(path: Path, key: str = "nodes"):
+def read(path, key="nodes"):
     """Return a table by (graph, node), or by node, of a directory of centralities."""
     rows = pq.read_table(path / key).to_pylist()
     by = {

@@ -85,42 +85,27 @@ def test_weights_that_are_not_lengths(weight):
 
 
 # Functions of the backend with arguments, and of which graphs NetworkX computes them.
-CALLS = [
-    ("closeness_centrality", {}),
-    ("closeness_centrality", {"distance": "weight", "wf_improved": False}),
-    ("closeness_centrality", {"u": 0}),
-    ("closeness_centrality", {"u": 0, "distance": "weight"}),
-    ("harmonic_centrality", {}),
-    ("harmonic_centrality", {"distance": "weight"}),
-    ("betweenness_centrality", {"weight": "weight"}),
-    ("edge_betweenness_centrality", {}),
-    ("edge_betweenness_centrality", {"weight": "weight", "normalized": False}),
-    ("eccentricity", {}),
-    ("eccentricity", {"weight": "weight"}),
-    ("eccentricity", {"v": 0}),
-    ("eccentricity", {"v": [1, 0, 1]}),
-    ("diameter", {}),
-    ("diameter", {"weight": "weight"}),
-    ("diameter", {"e": {0: 3, 1: 2}, "usebounds": True}),
-    ("radius", {}),
-    ("radius", {"weight": "weight"}),
-    ("pagerank", {}),
-    ("pagerank", {"max_iter": 0}),
-    ("connected_components", {}),
-    ("number_connected_components", {}),
-    ("is_connected", {}),
-    ("weakly_connected_components", {}),
-    ("number_weakly_connected_components", {}),
-    ("is_weakly_connected", {}),
-    ("strongly_connected_components", {}),
-    ("number_strongly_connected_components", {}),
-    ("is_strongly_connected", {}),
-    ("triangles", {}),
-    ("clustering", {}),
-    ("average_clustering", {}),
-    ("average_clustering", {"count_zeros": False}),
-    ("transitivity", {}),
-]
+CALLS = {
+    "closeness_centrality": [
+        {},
+        {"distance": "weight", "wf_improved": False},
+        {"u": 0},
+        {"u": 0, "distance": "weight"},
+    ],
+    "harmonic_centrality": [{}, {"distance": "weight"}],
+    "betweenness_centrality": [{"weight": "weight"}],
+    "edge_betweenness_centrality": [{}, {"weight": "weight", "normalized": False}],
+    "eccentricity": [{}, {"weight": "weight"}, {"v": 0}, {"v": [1, 0, 1]}],
+    "diameter": [{}, {"weight": "weight"}, {"e": {0: 3, 1: 2}, "usebounds": True}],
+    "radius": [{}, {"weight": "weight"}],
+    "pagerank": [{}, {"max_iter": 0}],
+    "average_clustering": [{}, {"count_zeros": False}],
+}
+for kind in ("connected", "weakly_connected", "strongly_connected"):
+    for name in (f"{kind}_components", f"number_{kind}_components", f"is_{kind}"):
+        CALLS[name] = [{}]
+CALLS |= {name: [{}] for name in ("triangles", "clustering", "transitivity")}
+CALLS = [(name, options) for name, several in CALLS.items() for options in several]
 
 
 @st.composite

@@ -1,12 +1,9 @@
 """``penstock doctor``: checks that fail, hang or crash, the disk, workers that differ."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import time
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,7 @@ from penstock.pipelines.doctor.checks import DoctorOptions, Finding
 from penstock.pipelines.doctor.command import examine, judge_workers, run_check
 
 
-def findings(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+def findings(capsys, *words):
     code = run(["doctor", *words, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert code == (0 if found["healthy"] else 1)

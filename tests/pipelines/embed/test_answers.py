@@ -1,10 +1,5 @@
 """``penstock embed answer``: many questions, with the answers that ``predict`` gives to each."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -21,7 +16,7 @@ ROWS = {
 }
 
 
-def rows_of(answers: Path) -> list[dict[str, Any]]:
+def rows_of(answers):
     return pq.read_table(answers, filters=None).to_pylist()
 
 
@@ -65,11 +60,11 @@ def test_every_node_is_asked_for(trained, tmp_path):
     assert not held.intersection((row["head"], "r3", row["tail"]) for row in rows)
 
 
-def rows_of_graph(run: Path) -> set[tuple[str, str, str]]:
+def rows_of_graph(run):
     return rows_of_graph_at(Graph.open(embed.evaluate(run, sample=1).graph))
 
 
-def rows_of_graph_at(graph: Graph) -> set[tuple[str, str, str]]:
+def rows_of_graph_at(graph):
     ids, names = graph.user_ids().to_pylist(), graph.manifest.relations or ()
     csr = graph.csr()
     heads = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))

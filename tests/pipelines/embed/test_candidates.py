@@ -1,10 +1,5 @@
 """Candidates limit negatives, the ranks of evaluation, and answers, to nodes that count."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -32,7 +27,7 @@ def shop(tmp_path_factory):
     return folder / "g"
 
 
-def trained(shop: Path, out: Path, **options: Any) -> embed.TrainReport:
+def trained(shop, out, **options):
     given = {"model": "distmult", "dim": 8, "epochs": 3, "batch": 50, "negatives": 16} | options
     return embed.train(shop, out, **given)
 
@@ -44,7 +39,7 @@ def run(shop, tmp_path_factory):
     return out
 
 
-def tail_ranks(shop: Path, run: Path, allowed: Any) -> list[float]:
+def tail_ranks(shop, run, allowed):
     """Return the filtered ranks of tails among allowed(relation), by DistMult's definition."""
     graph = Graph.open(shop)
     nodes, relations = embed.vectors(run), embed.vectors(run, relations=True)

@@ -1,7 +1,5 @@
 """``penstock embed`` from a graph to ranks, answers and vectors."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -218,7 +216,7 @@ def test_recipes_in_examples_are_recipes(recipe):
     assert embed.EmbedOptions(recipe=recipe).model in ("complex", "distmult", "transe", "rotate")
 
 
-def files(run: Path) -> dict[Path, bytes]:
+def files(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 

@@ -1,13 +1,9 @@
 """Memory that training is expected to take, beside what it takes, of what allocators count."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +23,7 @@ from penstock.workers.embed.warm import WarmStart
 NODES = 140_000  # just above a power of two, where a table of ids is largest
 
 
-def taken(does: Callable[[], Any]) -> int:
+def taken(does):
     """Return the most bytes that NumPy, Python and Arrow have had at once, of what is called."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(pa.system_memory_pool())

@@ -1,24 +1,19 @@
 """Lists of best answers, and scores by relation, are those that all scores give."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from penstock import Graph, embed, etl, generate
 
 
-def complex_scores(asked: Any, relation: Any, values: Any) -> Any:
+def complex_scores(asked, relation, values):
     """Return the scores of all nodes as tails of ``asked``, by ComplEx' definition."""
     half = values.shape[1] // 2
     join = lambda x: x[..., :half] + 1j * x[..., half:]  # noqa: E731
     return ((join(asked) * join(relation)) @ join(values).conj().T).real
 
 
-def lists(graph: Graph, run: Path, k: int) -> tuple[Any, dict[str, list[float]]]:
+def lists(graph, run, k):
     """Return recall, precision and NDCG of each (head, relation), and the tails of each."""
     nodes, relations = embed.vectors(run), embed.vectors(run, relations=True)
     values, names = np.asarray(nodes.values), list(graph.manifest.relations or ())

@@ -1,17 +1,13 @@
 """``penstock embed train -k K``: ranks of a world that mpiexec starts, and what they leave."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from embed_runs import values
 
-from penstock import ClusterSpec, Graph, embed
+from penstock import ClusterSpec, embed
 from penstock.errors import GraphError, UsageError
 from penstock.pipelines.vectors import Vectors
 
@@ -83,7 +79,7 @@ def whole(graph, tmp_path_factory):
     return run
 
 
-def resume(graph: Graph, run: Path, **more: Any) -> embed.TrainReport:
+def resume(graph, run, **more):
     options = {**KILLED, **more}
     return embed.train(graph, run, parts=2, cluster=TWO, resume=True, **options)
 

@@ -1,13 +1,8 @@
 """Runs in every state: killed before a checkpoint, edited by hand, without their graph."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -29,19 +24,19 @@ from penstock.workers.training import checkpoint
 SMALL = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
 
 
-def same(one: Path, other: Path) -> None:
+def same(one, other):
     for ours, theirs in zip(values(one), values(other), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def before_a_checkpoint(run: Path) -> None:
+def before_a_checkpoint(run):
     """Make of a run what a kill before its first checkpoint leaves."""
     for path in (run / "checkpoints").glob("*.safetensors"):
         path.unlink()
     edit(run / "run.json", lambda body: body.update(state="training", report=None))
 
 
-def edit(path: Path, change: Callable[[Any], None]) -> None:
+def edit(path, change):
     """Change what a JSON file or a checkpoint says."""
     if path.suffix == ".safetensors":
         tensors, about = checkpoint.load(path)
@@ -68,10 +63,10 @@ class Alone:
 
     rank, size = 0, 1
 
-    def log(self, **metrics: Any) -> None:
+    def log(self, **metrics):
         """Write nothing."""
 
-    def check(self) -> None:
+    def check(self):
         """Continue."""
 
 

@@ -1,12 +1,9 @@
 """ETL of tables of edges; what comes of random options is compared in tests/golden."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +19,7 @@ from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes import number as number_nodes
 
 
-def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -> pd.DataFrame:
+def random_edges(seed, kind="int", rows=400, ids=60):
     random = np.random.default_rng(seed)
     # Squaring makes some ids frequent, so that there are duplicates, loops and rare nodes.
     ends = (random.random((rows, 2)) ** 2 * ids).astype(np.int64)
@@ -42,13 +39,13 @@ def random_edges(seed: int, kind: str = "int", rows: int = 400, ids: int = 60) -
     )
 
 
-def matrix_of(graph: Graph) -> Any:
+def matrix_of(graph):
     csr = graph.csr()
     weights = np.ones(csr.edges) if csr.weights is None else csr.weights
     return sp.csr_matrix((weights, csr.indices, csr.indptr), (csr.rows, csr.rows)).toarray()
 
 
-def pairs_of(graph: Graph) -> list[str]:
+def pairs_of(graph):
     ids, csr = graph.user_ids().to_pylist(), graph.csr()
     return [ids[u] + ids[v] for u, v in zip(csr.sources(), csr.indices, strict=True)]
 
@@ -265,7 +262,7 @@ def test_the_newest_edges_are_held_out(make, kind, directed):
             make(table, **options, **more)
 
 
-def weighted(weight: float) -> pa.Table:
+def weighted(weight):
     return pa.table({"src": [1, 2], "dst": [2, 3], "weight": [weight, 1.0]})
 
 

@@ -1,8 +1,5 @@
 """On a GPU, ETL writes the same bytes as on the CPU."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -18,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 
 @contextmanager
-def backend(name: str) -> Iterator[None]:
+def backend(name):
     """Make the workers of this process compute as Dask's configuration says."""
     with dask.config.set({"penstock.device": name}):
         device.look_again()

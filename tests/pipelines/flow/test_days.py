@@ -1,7 +1,5 @@
 """Days of an operator, by the commands that the tutorial shows: docs/tutorial.md."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -26,7 +24,7 @@ stages:
 """
 
 
-def write_day(home: Path, day: str, first: int, last: int, files: range = range(4)) -> None:
+def write_day(home, day, first, last, files=range(4)):
     folder = home / "purchases" / day
     folder.mkdir(parents=True, exist_ok=True)
     user = np.arange(first, last).repeat(8)
@@ -37,21 +35,19 @@ def write_day(home: Path, day: str, first: int, last: int, files: range = range(
 
 
 @pytest.mark.slow
-def test_five_days_of_an_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_five_days_of_an_operator(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("shop.yaml").write_text(FLOW)
 
-    def flow(*more: str, code: int = 0) -> None:
+    def flow(*more, code=0):
         assert run(["run", "shop.yaml", "-q", "--no-report", *more]) == code
 
-    def recorded(*more: str) -> list[tuple[str, str]]:
+    def recorded(*more):
         capsys.readouterr()
         assert run(["runs", "list", "--json", *more]) == 0
         return [(one["date"], one["state"]) for one in json.loads(capsys.readouterr().out)]
 
-    def shown() -> tuple[str, set[str]]:
+    def shown():
         latest = Path("published/latest")
         ids = pq.read_table(sorted(latest.glob("*.parquet")))["id"].to_pylist()
         return str(latest.readlink())[:10], {one for one in ids if one.startswith("u")}

@@ -1,7 +1,5 @@
 """A detached run outlives its shell, is seen in the list of runs, and ends with SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -28,7 +25,7 @@ def work(out, seconds=0):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "flow.yaml").write_text(
         "variables: {seconds: 100}\nstages: {a: {python: 'mine:work', seconds: '{{seconds}}'}}"
@@ -36,7 +33,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def detach(home: Path, *more: str) -> dict[str, Any]:
+def detach(home, *more):
     """Start a run from a shell, and kill the shell."""
     words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
     shell = subprocess.Popen(
@@ -46,30 +43,28 @@ def detach(home: Path, *more: str) -> dict[str, Any]:
         text=True,
         start_new_session=True,
     )
-    assert shell.stdout is not None
     text = ""
     while not text.endswith("}\n"):
         text += shell.stdout.readline()
     os.killpg(shell.pid, signal.SIGKILL)
     shell.wait(30)
     shell.stdout.close()
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return json.loads(text)
 
 
-def wait_for_stage(home: Path) -> None:
+def wait_for_stage(home):
     deadline = time.monotonic() + 60
     while not [*home.glob("runs/*/logs/a.log")] or not (home / "flow/a").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def states(home: Path) -> list[str]:
+def states(home):
     return [one.state for one in all_runs(home / "runs")]
 
 
 @pytest.mark.slow
-def test_a_detached_run_outlives_its_shell_and_ends_at_sigterm(home: Path) -> None:
+def test_a_detached_run_outlives_its_shell_and_ends_at_sigterm(home):
     run = detach(home)
     process = psutil.Process(run["process"])
     wait_for_stage(home)
@@ -85,9 +80,7 @@ def test_a_detached_run_outlives_its_shell_and_ends_at_sigterm(home: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_detached_run_ends_with_the_cluster_that_it_names(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_detached_run_ends_with_the_cluster_that_it_names(home, monkeypatch):
     monkeypatch.setenv("PENSTOCK_STATE", str(home / "state"))
     name = ["--name", "night", "-q"]
     assert run(["cluster", "start", "--cluster", "local", "--workers", "1", *name]) == 0
@@ -102,7 +95,7 @@ def test_a_detached_run_ends_with_the_cluster_that_it_names(
     assert states(home) == ["interrupted"]
 
 
-def test_a_run_that_is_refused_at_once_has_the_code_of_the_run(home: Path) -> None:
+def test_a_run_that_is_refused_at_once_has_the_code_of_the_run(home):
     words = ["run", str(home / "flow.yaml"), "--detach", "-q"]
     assert run([*words, "--set", "seconds=x"]) == 2
     assert run([*words, "--accept", "q", "--reason", "r"]) == 2
@@ -111,7 +104,7 @@ def test_a_run_that_is_refused_at_once_has_the_code_of_the_run(home: Path) -> No
     assert not states(home)
 
 
-def test_a_run_that_is_refused_leaves_its_record(home: Path) -> None:
+def test_a_run_that_is_refused_leaves_its_record(home):
     words = ["run", str(home / "flow.yaml"), "--detach", "-q"]
     (home / "flow/a").mkdir(parents=True)
     (home / "flow/a/mine").touch()  # which this flow has not made

@@ -1,7 +1,5 @@
 """What ``expect:`` means, case by case."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -56,7 +54,7 @@ def test_without_a_previous_value_a_comparison_with_it_is_met():
 
 
 @pytest.mark.parametrize("text", [">= 0", "within 5 % of previous", "not more than previous by 1"])
-def test_what_is_no_number_breaks_every_gate(text):
+def test_a_value_that_is_not_finite_breaks_every_gate(text):
     for value in (math.nan, math.inf):
         assert not parse_gate("m", text).check({"m": value}, {"m": 1.0}).met
 
@@ -86,7 +84,7 @@ def test_metrics_are_found_by_path_or_by_a_unique_end():
 
 @pytest.mark.parametrize("before", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("text", ["within 5 % of previous", "not worse than previous by 0.02"])
-def test_a_previous_value_that_is_no_number_is_as_none(text, before):
+def test_a_previous_value_that_is_not_finite_counts_as_none(text, before):
     """Compared with NaN no run would pass ever after; compared with infinity every one would."""
     gate = parse_gate("m", text)
     checked = gate.check({"m": 1.0}, {"m": before})

@@ -1,9 +1,5 @@
 """Stages run side by side, but for those that wait for each other or want the same."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from penstock.pipelines.flow import run_flow
 
 MODULE = """
@@ -28,7 +24,7 @@ stages:
 """
 
 
-def test_stages_that_want_the_same_wait_for_each_other(tmp_path: Path) -> None:
+def test_stages_that_want_the_same_wait_for_each_other(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "flow.yaml").write_text(FLOW)
     report = run_flow(tmp_path / "flow.yaml")

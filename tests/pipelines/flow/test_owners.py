@@ -1,10 +1,6 @@
 """A flow replaces no output that it has not made, and no two stages write to one path."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from made import make_outputs
@@ -25,13 +21,13 @@ def make(*given, value=1):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home/mine.py").write_text(MODULE)
     return tmp_path / "home"
 
 
-def flow(home: Path, name: str, stages: str, **more: Any) -> Path:
+def flow(home, name, stages, **more):
     """Write a flow of functions; ``stages`` are as YAML has them, within braces."""
     head = "".join(f"{key}: {value}\n" for key, value in more.items())
     text = stages.replace("make", 'python: "mine:make"')
@@ -39,19 +35,17 @@ def flow(home: Path, name: str, stages: str, **more: Any) -> Path:
     return home / f"{name}.yaml"
 
 
-def folder(path: Path, value: str = "theirs") -> Path:
+def folder(path, value="theirs"):
     path.mkdir(parents=True)
     (path / "v").write_text(value)
     return path
 
 
-def value(path: Path) -> str:
+def value(path):
     return (path / "v").read_text()
 
 
-def test_an_output_that_the_flow_did_not_make_is_refused_before_anything_runs(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_the_flow_did_not_make_is_refused_before_anything_runs(home, capsys):
     """Also one of the kind that the job makes, which --overwrite of the job would replace."""
     theirs = folder(home / "out/graph")
     (theirs / "graph.json").write_text("{}")
@@ -69,9 +63,7 @@ def test_an_output_that_the_flow_did_not_make_is_refused_before_anything_runs(
     assert value(theirs) == "1"
 
 
-def test_two_flows_do_not_take_turns_at_an_output(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_flows_do_not_take_turns_at_an_output(home, capsys):
     one = flow(home, "one", "a: {make, value: 1}", folder="out")
     two = flow(home, "two", "a: {make, value: 2}", folder="out")
     same = flow(home, "same", "a: {make, value: 1}", folder="out")
@@ -93,15 +85,9 @@ def test_two_flows_do_not_take_turns_at_an_output(
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("pub", "{{flow}}/pub"),
-        ("pub", "link/pub/deep"),
-        ("s3://b/pub", "s3://b//pub/"),
-    ],
+    [("pub", "{{flow}}/pub"), ("pub", "link/pub/deep"), ("s3://b/pub", "s3://b//pub/")],
 )
-def test_targets_that_are_one_place_are_refused_when_the_flow_is_read(
-    home: Path, one: str, other: str
-) -> None:
+def test_targets_that_are_one_place_are_refused_when_the_flow_is_read(home, one, other):
     (home / "link").symlink_to(home)
     text = f"a: {{make, publish: '{one}'}}, b: {{make, publish: '{other}'}}"
     for path in (
@@ -112,7 +98,7 @@ def test_targets_that_are_one_place_are_refused_when_the_flow_is_read(
             read_flow(path)
 
 
-def test_stages_that_write_one_place_are_refused_when_the_flow_is_read(home: Path) -> None:
+def test_stages_that_write_one_place_are_refused_when_the_flow_is_read(home):
     graph = "g: {job: generate sbm}, p: {job: partition, input: g, k: 4}, q: {job: partition, "
     read_flow(flow(home, "flow", graph + "input: g, k: 3}"))
     with pytest.raises(UsageError):

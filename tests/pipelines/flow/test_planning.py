@@ -1,14 +1,10 @@
 """What a run would do and take, and what makes an output one of earlier days."""
 
-from __future__ import annotations
-
 import json
 import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -32,20 +28,18 @@ stages:
 """
 
 
-def write(home: Path, text: str) -> Path:
+def write(home, text):
     (home / "flow.yaml").write_text(text)
     return home / "flow.yaml"
 
 
-def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+def planned(path, capsys):
     assert run(["run", str(path), "--plan", "--json"]) == 0
     return {one["name"]: one for one in json.loads(capsys.readouterr().out)["stages"]}
 
 
 @pytest.mark.slow
-def test_a_stage_is_planned_by_what_its_input_is_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_is_planned_by_what_its_input_is_now(tmp_path, capsys):
     """Before the first night that is not known; before every other one it is yesterday's."""
     path = write(tmp_path, JOBS % 400)
     first = planned(path, capsys)
@@ -60,9 +54,7 @@ def test_a_stage_is_planned_by_what_its_input_is_now(
 
 
 @pytest.mark.slow
-def test_files_of_patterns_in_options_and_of_urls_count_as_inputs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_patterns_in_options_and_of_urls_count_as_inputs(tmp_path, capsys):
     for name, text in ("e.csv", "a,b\n1,2\n"), ("p1.csv", "id\n1\n2\n"):
         (tmp_path / name).write_text(text)
     (tmp_path / "mine.py").write_text("def make(given, out): out.write_text(given)")

@@ -1,9 +1,6 @@
 """A value from the environment reaches the stage, and is shown and kept nowhere else."""
 
-from __future__ import annotations
-
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -29,14 +26,7 @@ def make(out, token, all, fail):
     ("fail", "length", "code"),
     [("no", "5", 1), ("yes", "5", 1), ("no", '"{{env.SURELY_SECRET}}"', 2)],
 )
-def test_it_is_masked_everywhere(
-    fail: str,
-    length: str,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_it_is_masked_everywhere(fail, length, code, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(CODE)
     file = tmp_path / "flow.yaml"
     file.write_text(FLOW % (fail, length))  # there is no graph g

@@ -1,11 +1,8 @@
 """A process that runs flows night after night keeps nothing of them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("kind", "warm", "flows"), [("functions", 3, 5), ("cluster", 3, 3), ("serve", 2, 2)]
 )
-def test_flows_in_a_row_leave_nothing(root: Path, kind: str, warm: int, flows: int) -> None:
+def test_flows_in_a_row_leave_nothing(root, kind, warm, flows):
     """A few of each; benchmarks/results/soak.md has fifty."""
     command = [sys.executable, "-P", str(root / "benchmarks/soak_flows.py"), "--json"]
     command += ["--kinds", kind, "--flows", str(flows), "--warm", str(warm)]

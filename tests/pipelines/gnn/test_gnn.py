@@ -1,12 +1,8 @@
 """``penstock gnn`` from a graph to scores, on real ranks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +18,11 @@ from penstock.workers.gnn import predict
 from penstock.workers.training import checkpoint
 
 
-def metrics(folder: Path) -> list[dict[str, Any]]:
+def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def table(folder: Path) -> Any:
+def table(folder):
     return pa.concat_tables(pq.read_table(part) for part in sorted(folder.glob("part-*.parquet")))
 
 

@@ -1,9 +1,6 @@
 """The folder of a run: what is kept, what resumes, and what is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ def train(blocks, tmp_path):
     return train
 
 
-def epochs(tmp_path: Path) -> list[int]:
+def epochs(tmp_path):
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["epoch"] for line in lines]
 

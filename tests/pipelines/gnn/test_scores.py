@@ -1,9 +1,5 @@
 """Scores against definitions that are spelled out, and scikit-learn where it is installed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc
 
 
-def naive_auc(positive: Any, score: Any) -> float | None:
+def naive_auc(positive, score):
     pairs = [
         1.0 if a > b else 0.5 if a == b else 0.0
         for a, is_a in zip(score, positive, strict=True)
@@ -22,7 +18,7 @@ def naive_auc(positive: Any, score: Any) -> float | None:
     return float(np.mean(pairs)) if pairs else None
 
 
-def naive_f1(truth: Any, given: Any) -> float:
+def naive_f1(truth, given):
     right = sum(bool(t) and bool(g) for t, g in zip(truth, given, strict=True))
     if not right:
         return 0.0
@@ -30,7 +26,7 @@ def naive_f1(truth: Any, given: Any) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def draw(seed: int, nodes: int, classes: int) -> tuple[Any, Any, Any]:
+def draw(seed, nodes, classes):
     rng = np.random.default_rng(seed)
     # Few values, so that many are equal.
     probabilities = rng.integers(1, 6, (nodes, classes)).astype(np.float32)

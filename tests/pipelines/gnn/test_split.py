@@ -1,12 +1,9 @@
 """``gnn train --split``: what is drawn, what is kept with the run, and where it counts."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -44,12 +41,12 @@ def ring(tmp_path):
     return make
 
 
-def kept(folder: Path) -> dict[int, int | None]:
+def kept(folder):
     found = pq.read_table(folder / "split.parquet")
     return dict(zip(found["id"].to_pylist(), found["split"].to_pylist(), strict=True))
 
 
-def predicted(folder: Path) -> dict[int, str | None]:
+def predicted(folder):
     parts = sorted(folder.glob("part-*.parquet"))
     found = pa.concat_tables(pq.read_table(part) for part in parts)
     return dict(zip(found["id"].to_pylist(), found["split"].to_pylist(), strict=True))

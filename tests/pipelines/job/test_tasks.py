@@ -1,11 +1,8 @@
 """A step gives results in order, and its first failure as a person should see it."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 import dask
 import pytest
@@ -79,7 +76,7 @@ def client(steps):
         yield client
 
 
-def run(client: Any, step: Any, calls: list[Any], **shared: Any) -> list[Any]:
+def run(client, step, calls, **shared):
     sizes = [1] * len(calls)
     return run_tasks(client, "try", step, calls, sizes=sizes, unit="calls", quiet=True, **shared)
 

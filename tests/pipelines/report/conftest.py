@@ -3,8 +3,6 @@
 The browser is a headless Chromium, driven through its DevTools protocol.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -32,27 +30,23 @@ class Browser:
     errors  exceptions, and what the console, the network and the security policy complained of
     """
 
-    def __init__(self, program: str, folder: str) -> None:
-        words = [
-            program, "--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-            "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank",
-        ]  # fmt: skip
+    def __init__(self, program, folder):
+        words = [program, *"--headless --disable-gpu --hide-scrollbars --no-first-run".split()]
+        words += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         if os.geteuid() == 0:
             words.append("--no-sandbox")
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        self._process = subprocess.Popen(words, start_new_session=True, **pipes)
         self._loop = asyncio.new_event_loop()
         self._number = 0
-        self.errors: list[str] = []
+        self.errors = []
         try:
             self._loop.run_until_complete(self._connect(Path(folder) / "DevToolsActivePort"))
         except BaseException:
             self.close()
             raise
 
-    async def _connect(self, port_file: Path) -> None:
+    async def _connect(self, port_file):
         from tornado.httpclient import AsyncHTTPClient
         from tornado.websocket import websocket_connect
 
@@ -71,7 +65,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self._ask(f"{domain}.enable")
 
-    async def _ask(self, method: str, **given):
+    async def _ask(self, method, **given):
         self._number += 1
         mine = self._number
         await self._socket.write_message(
@@ -86,7 +80,7 @@ class Browser:
                 return body["result"]
             self._note(body)
 
-    def _note(self, event) -> None:
+    def _note(self, event):
         given = event.get("params", {})
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(str(given["exceptionDetails"]))
@@ -102,20 +96,20 @@ class Browser:
             if not address.startswith(("file:", "data:", "about:", "blob:", "http://127.0.0.1:")):
                 self.errors.append(f"fetched {address}")
 
-    def ask(self, method: str, **given):
+    def ask(self, method, **given):
         """Send a command of the protocol, and return its result."""
         return self._loop.run_until_complete(self._ask(method, **given))
 
-    def open(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False):
+    def open(self, address, *, width=1280, height=900, dark=False):
         """Show an address at a width, light or dark, until its charts are drawn."""
         self.errors.clear()
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                 deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", **screen)
         self.set_scheme(dark=dark)
         self.ask("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
 
-    def set_scheme(self, *, dark: bool) -> None:
+    def set_scheme(self, *, dark):
         """Make the reader prefer dark pages, or light ones."""
         value = "dark" if dark else "light"
         self.ask(
@@ -123,7 +117,7 @@ class Browser:
             features=[{"name": "prefers-color-scheme", "value": value}],
         )
 
-    def run(self, script: str):
+    def run(self, script):
         """Return the value of an expression of JavaScript."""
         found = self.ask(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
@@ -131,28 +125,28 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 60.0) -> None:
+    def wait(self, script, seconds=60.0):
         """Wait until an expression is true."""
         deadline = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < deadline, f"never came true: {script}; {self.errors}"
             time.sleep(0.05)
 
-    def press(self, key: str) -> None:
+    def press(self, key):
         """Press and release a key."""
         codes = {"Tab": 9, "Enter": 13, " ": 32}
         for kind in ("keyDown", "keyUp"):
             text = {"Enter": "\r", " ": " "}.get(key)
             more = {"text": text} if text and kind == "keyDown" else {}
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key,
-                     windowsVirtualKeyCode=codes[key], **more)  # fmt: skip
+            more |= {"key": key, "windowsVirtualKeyCode": codes[key]}
+            self.ask("Input.dispatchKeyEvent", type=kind, **more)
 
-    def screenshot(self, path: Path) -> None:
+    def screenshot(self, path):
         """Keep a picture of the whole page."""
         found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
 
-    def close(self) -> None:
+    def close(self):
         """End the browser."""
         self._process.terminate()
         try:
@@ -174,7 +168,7 @@ class Page(HTMLParser):
     charts  what Bokeh draws, by the name of its figure
     """
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html):
         super().__init__()
         self.tags, self.tables, self.text, self.scripts = [], {}, "", []
         self._open, self._rows = [], []
@@ -186,7 +180,7 @@ class Page(HTMLParser):
             if attrs.get("class") == "plot":
                 self.charts[title] = next(items)
 
-    def handle_starttag(self, tag, attrs) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self._open.append(tag)
         if tag == "script":
@@ -198,13 +192,13 @@ class Page(HTMLParser):
         elif tag in ("td", "th"):
             self._rows[-1].append("")
 
-    def handle_endtag(self, tag) -> None:
+    def handle_endtag(self, tag):
         while self._open and self._open.pop() != tag:
             pass
         if tag == "caption":
             self.tables[self._caption] = self._rows
 
-    def handle_data(self, data) -> None:
+    def handle_data(self, data):
         if "script" in self._open:
             self.scripts[-1] += data
             return
@@ -214,11 +208,11 @@ class Page(HTMLParser):
         elif {"td", "th"} & set(self._open):
             self._rows[-1][-1] += data
 
-    def columns(self, chart: str) -> list[dict]:
+    def columns(self, chart):
         """Return the columns of numbers of a chart, one dict for each glyph."""
         found = []
 
-        def look(one) -> None:
+        def look(one):
             if isinstance(one, dict):
                 if one.get("name") == "ColumnDataSource":
                     found.append(dict(one["attributes"]["data"]["entries"]))
@@ -249,8 +243,8 @@ def make_run(tmp_path, make_graph):
         known = tmp_path / "out" / ".flow"
         known.mkdir(parents=True, exist_ok=True)
         (known / f"{name}.json").write_text(json.dumps({"key": name}))
-        return {"job": job, "state": "done", "began": 10.0, "seconds": 4.0, "report": report,
-                "out": str(out), "key": name, "metrics": {"score": 0.5}} | more  # fmt: skip
+        body = {"job": job, "state": "done", "began": 10.0, "seconds": 4.0, "report": report}
+        return body | {"out": str(out), "key": name, "metrics": {"score": 0.5}} | more
 
     def make(number=1, *, evil="", **body):
         out = tmp_path / "out"
@@ -261,34 +255,30 @@ def make_run(tmp_path, make_graph):
         manifest.save(graph.path)
         part = {"nodes": 100, "ghosts": 20, "edges": 450, "cut": 50, "sends": 20}
         parts = {"parts": [part, part], "made_by": f"metis{evil}", "seconds": {"assign": 0.5}}
-        gate = {"metric": f"{evil}score", "expected": ">= 0.4", "value": 0.5 + number / 100,
-                "met": True, "note": evil}  # fmt: skip
-        score = {
-            "split": "test", "classes": [f"{evil}c0", f"{evil}c1"],
-            "accuracy": 0.75, "f1": [0.7, 0.8], "confusion": [[3, 1], [1, 3]],
-        }  # fmt: skip
+        gate = {"metric": f"{evil}score", "expected": ">= 0.4", "met": True, "note": evil}
+        gate["value"] = 0.5 + number / 100
+        score = {"split": "test", "classes": [f"{evil}c0", f"{evil}c1"], "accuracy": 0.75}
+        score |= {"f1": [0.7, 0.8], "confusion": [[3, 1], [1, 3]]}
         ids = graph.user_ids().combine_chunks()
         words = [f"{evil}{i}" for i in range(30)]
+        seconds = {"seconds": 3.0, "train_seconds": 2.0}
         made = [
             ("graph", "etl", {"nodes": 200}, graph.path),
             ("parts", "partition", parts, graph.path),
             ("model", "gnn train", trained(out / "model"), out / "model"),
-            ("vectors", "word2vec train", {"seconds": 3.0, "train_seconds": 2.0},
-             vectors(out / "vectors", ids, graph)),
+            ("vectors", "word2vec train", seconds, vectors(out / "vectors", ids, graph)),
             ("words", "word2vec train", {}, vectors(out / "words", words)),
             ("score", "gnn evaluate", score, out / "model"),
-        ]  # fmt: skip
+        ]
         safe = evil.replace("/", "")
         stages = {f"{safe}{name}": stage(f"{safe}{name}", *rest) for name, *rest in made}
         stages[f"{safe}model"]["gates"] = [gate]
         folder = tmp_path / "runs" / f"f-20260101-00000{number}"
         folder.mkdir(parents=True)
-        whole = {
-            "format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml",
-            "date": f"2026-01-0{number}", "began": f"2026-01-01T00:00:0{number}",
-            "state": "passed", "seconds": 12.5,
-            "folder": str(out), "stages": stages, "versions": {f"{evil}numpy": evil},
-        }  # fmt: skip
+        whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml"}
+        whole |= {"date": f"2026-01-0{number}", "began": f"2026-01-01T00:00:0{number}"}
+        whole |= {"state": "passed", "seconds": 12.5, "folder": str(out), "stages": stages}
+        whole["versions"] = {f"{evil}numpy": evil}
         (folder / "run.json").write_text(json.dumps(whole | body))
         (folder / "logs").mkdir()
         (folder / "logs" / "model.log").write_text(f"epoch 1\n{evil}\n")
@@ -298,21 +288,23 @@ def make_run(tmp_path, make_graph):
         folder.mkdir(exist_ok=True)
         lines = [
             {
-                "epoch": epoch, "seconds": 0.05,
+                "epoch": epoch,
+                "seconds": 0.05,
                 "kinds": {"compute": 0.03, "halo": 0.01, "gradient": 0.005, "other": 0.005},
-                **{split: {"loss": 1 / epoch + shift, "score": 1 - 1 / (epoch + shift)}
-                   for split, shift in (("train", 0.0), ("valid", 0.1), ("test", 0.2))},
+                **{
+                    split: {"loss": 1 / epoch + shift, "score": 1 - 1 / (epoch + shift)}
+                    for split, shift in (("train", 0.0), ("valid", 0.1), ("test", 0.2))
+                },
             }
             for epoch in range(1, 41)
-        ]  # fmt: skip
-        results = {
-            "edges": 900, "seconds": 3.5, "epochs": 40, "metrics": {"test": lines[-1]["test"]},
+        ]
+        results = {"edges": 900, "seconds": 3.5, "epochs": 40}
+        results |= {
+            "metrics": {"test": lines[-1]["test"]},
             "overlap": {"exposed": [0.01, 0.02, 0.03], "whole": [0.04, 0.05, 0.06]},
-        }  # fmt: skip
-        body = {
-            "format": "penstock-gnn", "version": 1, "task": "class", "state": "done",
-            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]}, "report": results,
-        }  # fmt: skip
+        }
+        body = {"format": "penstock-gnn", "version": 1, "task": "class", "state": "done"}
+        body |= {"model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]}, "report": results}
         (folder / "run.json").write_text(json.dumps(body))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
         return {**results, "task": "class"}
@@ -327,8 +319,8 @@ def make_run(tmp_path, make_graph):
         if graph is not None:  # its manifest has changed since it was opened
             about = {"graph": str(graph.path), "graph_sha256": graph_digest(graph.path)}
         write_vectors(folder, ids, values, made_by="penstock word2vec train", **about)
-        lines = [{"epoch": epoch, "loss": 1 / epoch, "words": 1000, "seconds": 0.5}
-                 for epoch in (1, 2, 3)]  # fmt: skip
+        same = {"words": 1000, "seconds": 0.5}
+        lines = [{"epoch": epoch, "loss": 1 / epoch, **same} for epoch in (1, 2, 3)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
         return folder
 

@@ -1,7 +1,5 @@
 """What readers see: pages in a headless Chromium, wide and narrow, light and dark, by keyboard."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of a run: its content, also for hostile, odd and damaged records."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -23,11 +21,9 @@ EVIL = "</script><script>hit=1</script><img src=x onerror=hit=1>$$x$$\"'&\u2028"
 def record(base, number=1, **body):
     folder = base / "runs" / f"f-20260101-00000{number}"
     (folder / "logs").mkdir(parents=True)
-    whole = {
-        "format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml",
-        "date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00",
-        "state": "passed", "seconds": 120.5,
-    }  # fmt: skip
+    whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml"}
+    whole |= {"date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00"}
+    whole |= {"state": "passed", "seconds": 120.5}
     (folder / "run.json").write_text(json.dumps(whole | body))
     return folder
 
@@ -45,8 +41,8 @@ def publish(base, number, to):
 
 def stage(value, *, met=True, metric="score", **more):
     gate = {"metric": metric, "expected": ">= 0.9", "value": value, "met": met, "note": ""}
-    return {"job": "gnn train", "state": "done", "began": 10.0, "seconds": 2.25,
-            "metrics": {metric: value}, "gates": [gate]} | more  # fmt: skip
+    body = {"job": "gnn train", "state": "done", "began": 10.0, "seconds": 2.25}
+    return body | {"metrics": {metric: value}, "gates": [gate]} | more
 
 
 @pytest.fixture
@@ -102,14 +98,15 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     (folder / "flow.yaml").write_text("variables: {to: public}\nstages: {a: {publish: '{{to}}'}}")
     page = html(folder)
     assert page.tables["a"] == [
-        ["What", "no space"], ["Expected", "1 GB"], ["Got", "0 B"], ["Remedy", "make some"],
+        ["What", "no space"],
+        ["Expected", "1 GB"],
+        ["Got", "0 B"],
+        ["Remedy", "make some"],
         ["Log", "a.log"],
-    ]  # fmt: skip
+    ]
     assert "b, as a failed" in page.text
     _, readers = page.tables["What each place shows"]
-    assert readers == [
-        "a", "2026-01-01", "2026-01-01 04:32", "f-20260101-000001", "public",
-    ]  # fmt: skip
+    assert readers == ["a", "2026-01-01", "2026-01-01 04:32", "f-20260101-000001", "public"]
     links = [attrs["href"] for tag, attrs in page.tags if tag == "a"]
     assert set(links) == {f"runs/{folder.name}/logs/a.log"}
     assert not page.charts
@@ -144,8 +141,9 @@ def test_two_runs_are_compared(tmp_path, capsys):
     timed = stage(2)
     timed["metrics"]["seconds"], timed["seconds"] = 1.5, 3.0
     record(tmp_path, 1, stages={"a": stage(1)}, variables={"n": 1, "date": "2026-01-01"})
-    record(tmp_path, 2, stages={"a": timed, "b": stage(0)},
-           variables={"n": 3, "date": "2026-01-02"})  # fmt: skip
+    record(
+        tmp_path, 2, stages={"a": timed, "b": stage(0)}, variables={"n": 3, "date": "2026-01-02"}
+    )
     words = ["runs", "compare", "f-20260101-000001", "f-20260101-000002"]
     words += ["--folder", str(tmp_path / "runs")]
     assert penstock([*words, "--json"]) == 0
@@ -153,10 +151,14 @@ def test_two_runs_are_compared(tmp_path, capsys):
     count = len(found)
     found = {(one["stage"], one["what"]): (one["one"], one["other"]) for one in found}
     assert found == {
-        ("", "date"): ("2026-01-01", "2026-01-02"), ("", "n"): (1, 3), ("a", "score"): (1, 2),
-        ("b", "state"): (None, "done"), ("b", "seconds"): (None, 2.25),
-        ("a", "seconds"): (2.25, 3.0), ("a", "metric seconds"): (None, 1.5),
-    }  # fmt: skip
+        ("", "date"): ("2026-01-01", "2026-01-02"),
+        ("", "n"): (1, 3),
+        ("a", "score"): (1, 2),
+        ("b", "state"): (None, "done"),
+        ("b", "seconds"): (None, 2.25),
+        ("a", "seconds"): (2.25, 3.0),
+        ("a", "metric seconds"): (None, 1.5),
+    }
     assert len(found) == count
     assert penstock(words) == 0
     assert re.search(r"a +score +1 +2", capsys.readouterr().out)
@@ -176,8 +178,10 @@ def test_a_flow_of_trainings(html, make_run, tmp_path):
 
 def _check_curves(page):
     assert page.tables["model: loss"][:3] == [
-        ["Epoch", "train", "valid", "test"], ["1", "1", "1.1", "1.2"], ["2", "0.5", "0.6", "0.7"],
-    ]  # fmt: skip
+        ["Epoch", "train", "valid", "test"],
+        ["1", "1", "1.1", "1.2"],
+        ["2", "0.5", "0.6", "0.7"],
+    ]
     y = next(one["y"] for one in page.columns("model: loss") if len(one["x"]) == 40)
     np.testing.assert_allclose(y, 1 / np.arange(1, 41))
     # Two layers gather over 900 edges, in 0.05 s an epoch.
@@ -274,8 +278,8 @@ def test_embeddings_of_predictions(html, make_graph, tmp_path):
         ids = graph.user_ids().combine_chunks()[rows]
         table = pa.table({"id": ids, "embedding": lists})
         pq.write_table(table, folder / f"part-{part:05}.parquet", row_group_size=25)
-    manifest = {"format": "penstock-predictions", "graph": str(graph.path),
-                "graph_sha256": graph.digest, "columns": ["id", "embedding"]}  # fmt: skip
+    manifest = {"format": "penstock-predictions", "columns": ["id", "embedding"]}
+    manifest |= {"graph": str(graph.path), "graph_sha256": graph.digest}
     (folder / "_predictions.json").write_text(json.dumps(manifest))
     points = points_of(html(folder), "predictions: vectors")
     expected = plane(values)
@@ -303,17 +307,13 @@ stages:
     assert penstock(["run", str(flow), "-q", "--no-report"]) == 0
     (folder,) = (tmp_path / "runs").glob("f-*")
     page = html(folder)
-    assert set(page.charts) == {
-        "model: loss", "model: accuracy", "model: throughput", "knowledge: loss",
-        "knowledge: MRR of validation edges", "knowledge: throughput", "Stages",
-        "Steps within jobs", "vectors: vectors", "knowledge: vectors",
-    }  # fmt: skip
-    expected = {
-        "score: scores of test", "score: F1 of each class", "model: at the best epoch",
-        "groups: labels predicted from vectors", "ranks: ranks by what is predicted",
-        "ranks: relations and their kinds", "ranks: the best 10 answers",
-    }  # fmt: skip
-    assert expected <= set(page.tables)
+    charts = {"model: loss", "model: accuracy", "model: throughput", "Stages", "Steps within jobs"}
+    charts |= {"knowledge: loss", "knowledge: MRR of validation edges", "knowledge: throughput"}
+    assert set(page.charts) == charts | {"vectors: vectors", "knowledge: vectors"}
+    tables = {"score: scores of test", "score: F1 of each class", "model: at the best epoch"}
+    tables |= {"groups: labels predicted from vectors", "ranks: ranks by what is predicted"}
+    tables |= {"ranks: relations and their kinds", "ranks: the best 10 answers"}
+    assert tables <= set(page.tables)
 
 
 # Strangers
@@ -370,9 +370,10 @@ def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys):
 def test_the_page_of_a_job_without_a_flow(make_run, read_page, tmp_path, capsys):
     make_run()
     shown = {
-        "out/model": "model: loss", "out/vectors": "vectors: vectors",
+        "out/model": "model: loss",
+        "out/vectors": "vectors: vectors",
         "graph": "graph: manifest and report",
-    }  # fmt: skip
+    }
     for name, table in shown.items():
         at = tmp_path / name
         assert penstock(["report", str(at), "--json"]) == 0

@@ -1,7 +1,5 @@
 """``penstock runs serve``: what it shows, and what it refuses."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal
@@ -104,24 +102,10 @@ def test_no_other_path_no_other_name_and_no_other_method_is_answered(ask):
 
 def test_ctrl_c_ends_it_well(make_run):
     folder = make_run()
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "penstock",
-        "runs",
-        "serve",
-        "--port",
-        "0",
-        "--folder",
-        str(folder.parent),
-        "--json",
-    ]
+    words = [sys.executable, "-P", "-m", "penstock", "runs", "serve", "--port", "0", "--json"]
+    words += ["--folder", str(folder.parent)]
     with subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         address = json.loads(process.stdout.readline())["address"]
         # A reader who stays connected does not keep it.

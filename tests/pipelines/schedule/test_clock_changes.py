@@ -1,18 +1,14 @@
 """Nights in which clocks change, simulated: a scheduler looks every half hour, and each day runs
 once."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from penstock.pipelines.flow.records import State, begin_run
-from penstock.pipelines.schedule.entry import Entry, entry_of
+from penstock.pipelines.schedule.entry import entry_of
 from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
 STEP = dt.timedelta(minutes=30)
@@ -29,7 +25,7 @@ NIGHTS = [
 CRONS = ["30 2 * * *", "0 3 * * *", "0 0 * * *", "30 0 * * *", "59 23 * * *"]
 
 
-def times(zone: str, before: str, days: int = 3) -> Iterator[dt.datetime]:
+def times(zone, before, days=3):
     """Yield moments from a midnight, in which clocks show what they show."""
     now = dt.datetime.fromisoformat(before).replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC)
     end = now + dt.timedelta(days)
@@ -38,7 +34,7 @@ def times(zone: str, before: str, days: int = 3) -> Iterator[dt.datetime]:
         now += STEP
 
 
-def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) -> Entry:
+def schedule(home, cron, zone, added, **more):
     home.mkdir()
     (home / "flow.yaml").write_text("stages: {a: {job: etl}}")
     options = ScheduleOptions(cron=cron, timezone=zone, **more)
@@ -46,7 +42,7 @@ def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) 
     return entry_of(home / "flow.yaml", ScheduleTimes(), options, "flow", series, added)
 
 
-def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PASSED) -> None:
+def run_day(entry, day, now, state=State.PASSED):
     record = begin_run(entry.flow, "flow", day, "", {"scheduled": entry.name})
     began = now.astimezone(ZoneInfo(str(entry.zone))).isoformat()
     record.body.update(began=began, state=state, series="flow")
@@ -55,7 +51,7 @@ def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PAS
 
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_each_day_runs_once(tmp_path: Path, cron: str, zone: str, before: str) -> None:
+def test_each_day_runs_once(tmp_path, cron, zone, before):
     """Also if a run fails, or the machine is off until the last moment."""
     clock = [*times(zone, before)]
     days = [*dict.fromkeys(now.astimezone(ZoneInfo(zone)).date() for now in clock)]
@@ -71,7 +67,7 @@ def test_each_day_runs_once(tmp_path: Path, cron: str, zone: str, before: str) -
 
 
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_every_hour_runs_once(tmp_path: Path, zone: str, before: str) -> None:
+def test_every_hour_runs_once(tmp_path, zone, before):
     clock = [*times(zone, before, 2)]
     entry, ran = schedule(tmp_path / "home", "0 * * * *", zone, clock[0]), Counter[dt.date]()
     for now in clock:
@@ -83,7 +79,7 @@ def test_every_hour_runs_once(tmp_path: Path, zone: str, before: str) -> None:
 
 
 @pytest.mark.parametrize(("zone", "before"), NIGHTS)
-def test_a_day_that_has_not_passed_is_late(tmp_path: Path, zone: str, before: str) -> None:
+def test_a_day_that_has_not_passed_is_late(tmp_path, zone, before):
     clock = [*times(zone, before)]
     entry = schedule(tmp_path / "home", "30 2 * * *", zone, clock[0], late_after="02:45")
     shown = [now.astimezone(ZoneInfo(zone)) for now in clock]

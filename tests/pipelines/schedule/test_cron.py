@@ -1,7 +1,5 @@
 """Cron expressions mean what cron means: compared minute by minute with a naive reading."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
@@ -14,9 +12,9 @@ from penstock.pipelines.schedule.cron import parse_cron, zone_of
 MINUTE = dt.timedelta(minutes=1)
 
 
-def allowed(word: str, low: int, high: int) -> set[int]:
+def allowed(word, low, high):
     """One field, read naively; days of the week count 0 and 7 for Sunday."""
-    found: set[int] = set()
+    found = set()
     for part in word.split(","):
         span, _, step = part.partition("/")
         if span == "*":
@@ -28,14 +26,14 @@ def allowed(word: str, low: int, high: int) -> set[int]:
     return found
 
 
-def due(text: str, moment: dt.datetime) -> bool:
+def due(text, moment):
     minute, hour, *_ = text.split()
     if moment.minute not in allowed(minute, 0, 59) or moment.hour not in allowed(hour, 0, 23):
         return False
     return due_on(text, moment)
 
 
-def due_on(text: str, moment: dt.datetime) -> bool:
+def due_on(text, moment):
     """Whether the day is one on which it is due."""
     *_, day, month, week = text.split()
     if moment.month not in allowed(month, 1, 12):
@@ -46,7 +44,7 @@ def due_on(text: str, moment: dt.datetime) -> bool:
     return by_date or by_week if either else by_date and by_week
 
 
-def field(low: int, high: int) -> st.SearchStrategy[str]:
+def field(low, high):
     number = st.integers(low, high)
     span = st.tuples(number, number).map(lambda two: f"{min(two)}-{max(two)}")
     step = st.integers(1, 7).map(lambda n: f"*/{n}")
@@ -55,9 +53,12 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
 
 
 EXPRESSIONS = st.tuples(
-    field(0, 59), field(0, 23), st.one_of(st.just("*"), field(1, 28)),
-    st.just("*"), st.one_of(st.just("*"), field(0, 6)),
-).map(" ".join)  # fmt: skip
+    field(0, 59),
+    field(0, 23),
+    st.one_of(st.just("*"), field(1, 28)),
+    st.just("*"),
+    st.one_of(st.just("*"), field(0, 6)),
+).map(" ".join)
 
 
 @settings(max_examples=60)
@@ -102,12 +103,12 @@ def test_a_time_zone_is_kept_over_summer_time():
         assert (found.hour, found.minute, found.date().isoformat()) == (4, 30, day)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "a * * * *",
-     "*/0 * * * *", "5-1 * * * *", "1,,2 * * * *", "* * 31 2 *", "* * * * * *", "-1 * * * *"],
-)  # fmt: skip
-def test_what_is_no_expression_is_refused(text):
+WRONG = """|* * * *|60 * * * *|* 24 * * *|* * 0 * *|* * * 13 *|* * * * 8|a * * * *|*/0 * * * *
+|5-1 * * * *|1,,2 * * * *|* * 31 2 *|* * * * * *|-1 * * * *"""
+
+
+@pytest.mark.parametrize("text", WRONG.split("|"))
+def test_an_expression_that_cron_does_not_know_is_refused(text):
     with pytest.raises(UsageError):
         parse_cron(text)
 
@@ -119,7 +120,7 @@ def test_systemds_calendar():
     assert parse_cron("0 0 1 * 1").calendar(None) == ("*-*-01 00:00:00", "Mon *-*-* 00:00:00")
 
 
-def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
+def fires(text, zone, begin, count):
     trigger = parse_cron(text).trigger(zone)
     now, before, found = dt.datetime.fromisoformat(begin), None, []
     for _ in range(count):
@@ -128,28 +129,25 @@ def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "zone", "begin", "times"),
-    [
-        # 2:30 is skipped, and comes later by the skipped hour
-        ("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
-         ["03-29T03:30+0200", "03-30T02:30+0200"]),
-        # 2:30 is shown twice, and counts once
-        ("30 2 * * *", "Europe/Zurich", "2026-10-24T12:00+02:00",
-         ["10-25T02:30+0200", "10-26T02:30+0100"]),
-        ("30 2 * * *", "Europe/Zurich", "2026-10-25T02:10+01:00", ["10-26T02:30+0100"]),
-        # there is no midnight
-        ("0 0 * * *", "America/Havana", "2026-03-07T12:00-05:00",
-         ["03-08T01:00-0400", "03-09T00:00-0400"]),
-        ("30 2 1 * 0", "Europe/Zurich", "2026-10-24T12:00+02:00",
-         ["10-25T02:30+0200", "11-01T02:30+0100"]),
-        # two that fall together are one
-        ("30 2,3 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
-         ["03-29T03:30+0200", "03-30T02:30+0200"]),
-        # frequent schedules continue through both
-        ("*/30 * * * *", "Europe/Zurich", "2026-10-25T02:20+02:00",
-         ["10-25T02:30+0200", "10-25T02:00+0100", "10-25T02:30+0100", "10-25T03:00+0100"]),
-    ],
-)  # fmt: skip
-def test_the_time_on_the_wall_counts_where_clocks_are_changed(text, zone, begin, times):
-    assert fires(text, zone, begin, len(times)) == times
+# An expression, a zone, a moment, and when it fires after it.
+TIMES = """
+# 2:30 is skipped, and comes later by the skipped hour
+30 2 * * *   | Europe/Zurich  | 2026-03-28T12:00+01:00 | 03-29T03:30+0200 03-30T02:30+0200
+# 2:30 is shown twice, and counts once
+30 2 * * *   | Europe/Zurich  | 2026-10-24T12:00+02:00 | 10-25T02:30+0200 10-26T02:30+0100
+30 2 * * *   | Europe/Zurich  | 2026-10-25T02:10+01:00 | 10-26T02:30+0100
+30 2 1 * 0   | Europe/Zurich  | 2026-10-24T12:00+02:00 | 10-25T02:30+0200 11-01T02:30+0100
+# there is no midnight
+0 0 * * *    | America/Havana | 2026-03-07T12:00-05:00 | 03-08T01:00-0400 03-09T00:00-0400
+# two that fall together are one
+30 2,3 * * * | Europe/Zurich  | 2026-03-28T12:00+01:00 | 03-29T03:30+0200 03-30T02:30+0200
+# frequent schedules continue through both
+*/30 * * * * | Europe/Zurich  | 2026-10-25T02:20+02:00 | 10-25T02:30+0200 10-25T02:00+0100
+*/30 * * * * | Europe/Zurich  | 2026-10-25T02:20+01:00 | 10-25T02:30+0100 10-25T03:00+0100
+"""
+
+
+@pytest.mark.parametrize("row", [one for one in TIMES.strip().splitlines() if one[0] != "#"])
+def test_the_time_on_the_wall_counts_where_clocks_are_changed(row):
+    text, zone, begin, times = (part.strip() for part in row.split("|"))
+    assert fires(text, zone, begin, len(times.split())) == times.split()

@@ -1,7 +1,5 @@
 """The scheduler: what is due runs as its day, once, whatever was killed; nothing fails unheard."""
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import json
@@ -11,10 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import psutil
@@ -23,7 +18,7 @@ import yaml
 from made import make_outputs
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.flow.records import RunRecord, all_runs
+from penstock.pipelines.flow.records import all_runs
 from penstock.pipelines.schedule.entry import Schedules
 
 FLOW = """
@@ -49,13 +44,13 @@ def work(out):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "flow.yaml").write_text(FLOW % 0)
     return tmp_path
 
 
-def add(home: Path, *more: str, days: int | None = None) -> Path:
+def add(home, *more, days=None):
     """Add the flow; ``days``: as if that many days ago, due every day at midnight."""
     state = home / "state"
     more = more if days is None else ("--cron", "0 0 * * *", *more)
@@ -72,30 +67,30 @@ def add(home: Path, *more: str, days: int | None = None) -> Path:
 class Server:
     """``penstock schedule serve`` in a process of its own."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state):
         words = [sys.executable, "-P", "-m", "penstock", "schedule", "serve", "--state", str(state)]
         self.log = state.with_suffix(".log")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, cwd=state.parent, stderr=log)
 
-    def wait_for(self, what: Any, seconds: float = 120) -> None:
+    def wait_for(self, what, seconds=120):
         deadline = time.monotonic() + seconds
         while not what():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.1)
 
-    def end(self, number: int = signal.SIGTERM) -> int:
+    def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         return self.process.wait(60)
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], Server]]:
+def serve():
     """Start servers, which end with the test however it ends."""
-    servers: list[Server] = []
+    servers = []
 
-    def start(state: Path) -> Server:
+    def start(state):
         servers.append(Server(state))
         return servers[-1]
 
@@ -106,24 +101,24 @@ def serve() -> Iterator[Callable[[Path], Server]]:
             server.process.wait()
 
 
-def lines(home: Path, name: str) -> list[str]:
+def lines(home, name):
     path = home / f"{name}.txt"
     return path.read_text().splitlines() if path.exists() else []
 
 
-def begun(home: Path) -> int:
+def begun(home):
     return len(lines(home, "runs"))
 
 
-def runs(home: Path) -> list[RunRecord]:
+def runs(home):
     return all_runs(home / "runs")
 
 
-def ended(home: Path) -> list[RunRecord]:
+def ended(home):
     return [one for one in runs(home) if one.state != "running"]
 
 
-def days_ago(count: int) -> str:
+def days_ago(count):
     return (dt.datetime.now(dt.UTC).date() - dt.timedelta(days=count)).isoformat()
 
 
@@ -253,7 +248,7 @@ def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, mor
         assert (record.body["flow"], record.date) == ("flow", "2026-11-28")
 
 
-def keep_record(home: Path, body: dict[str, Any], text: str) -> None:
+def keep_record(home, body, text):
     """Keep the record of a run that passed."""
     folder = home / "runs/flow-20261101-040000"
     folder.mkdir(parents=True)
@@ -309,23 +304,8 @@ stages: {a: {python: "mine:work"}, b: {python: "mine:work"}}
     (home / "flow.yaml").write_text(text)
     now, day = dt.datetime.now(dt.UTC), days_ago(0)
     state = add(home, "--name", "ch", days=1)
-    assert (
-        run(
-            [
-                "schedule",
-                "add",
-                str(home / "flow.yaml"),
-                "--state",
-                str(state),
-                "-q",
-                "--name",
-                "de",
-                "--set",
-                "region=de",
-            ]
-        )
-        == 0
-    )
+    words = ["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q"]
+    assert run([*words, "--name", "de", "--set", "region=de"]) == 0
     ch, de = (Schedules(state).load(name) for name in ("ch", "de"))
     de = replace(de, added=ch.added)
     words = ["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]
@@ -372,7 +352,7 @@ def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
 # Entries of other schedulers
 
 
-def emitted(home: Path, kind: str, capsys: Any, *more: str) -> str:
+def emitted(home, kind, capsys, *more):
     flow = str(home / "flow.yaml")
     cron = () if "--cron" in more else ("--cron", "30 4 * * 1-5")
     assert run(["schedule", flow, "--emit", kind, *cron, *more]) == 0
@@ -404,8 +384,8 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
 def test_a_dag_of_airflow_runs_the_day_that_was_due(home, capsys, monkeypatch):
     text = emitted(home, "airflow", capsys, "--retries", "2", "--timezone", "Europe/Zurich")
     (function,) = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
-    calls: list[list[str]] = []
-    names: dict[str, Any] = {"subprocess": subprocess}
+    calls = []
+    names = {"subprocess": subprocess}
     monkeypatch.setattr(subprocess, "call", lambda words, cwd: calls.append(words) or 0)
     exec(compile(ast.Module([function], []), "dag", "exec"), names)
     due = Mock()

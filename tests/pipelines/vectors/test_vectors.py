@@ -20,7 +20,7 @@ def values_of(rows, width, seed=0):
 
 @pytest.fixture
 def written(tmp_path):
-    """A directory of ours with vectors of whole numbers."""
+    """A directory of Penstock with vectors of whole numbers."""
 
     def write(ids, width=5, name="v", **more):
         folder = tmp_path / name
@@ -100,16 +100,16 @@ def test_integers_are_found_by_their_text_and_the_other_way_round(written):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.int32(), 3)],
-    ids=str,
+    "kind", [pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.int32(), 3)], ids=str
 )
 def test_any_list_of_numbers_in_parquet(tmp_path, kind):
-    table = pa.table({
-        "node": pa.array(["a", "b"]),
-        "class": pa.array([1, 2]),
-        "embedding": pa.array([[1, 2, 3], [4, 5, 6]]).cast(kind),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "node": pa.array(["a", "b"]),
+            "class": pa.array([1, 2]),
+            "embedding": pa.array([[1, 2, 3], [4, 5, 6]]).cast(kind),
+        }
+    )
     pq.write_table(table, tmp_path / "x.parquet")
     found = Vectors.open(tmp_path / "x.parquet")
     assert found.ids.to_pylist() == ["a", "b"]
@@ -212,8 +212,11 @@ def test_ids_that_the_formats_cannot_hold(written, tmp_path):
     for blank in ("::", "\\1"):
         export_vectors(folder, tmp_path / "out", format="text", blank=blank, overwrite=True)
         assert Vectors.open(tmp_path / "out").ids.to_pylist() == [
-            f"new{blank}york", f"tab{blank}here", "new_york", "plain",
-        ]  # fmt: skip
+            f"new{blank}york",
+            f"tab{blank}here",
+            "new_york",
+            "plain",
+        ]
     with pytest.raises(InputError):
         export_vectors(written(["", "b"], name="empty"), tmp_path / "out2", format="text")
 
@@ -317,10 +320,10 @@ def test_other_programs_search_an_index(written, tmp_path, kind, metric):
 def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
     old, new = written(np.arange(3), name="old"), written(np.arange(7, 10), name="new")
     path, ids = tmp_path / "x.npy", tmp_path / "x.ids.parquet"
-    ids.write_bytes(b"of somebody")
+    ids.write_bytes(b"of another program")
     with pytest.raises(OutputExists):
         export_vectors(old, path, format="npy")
-    assert ids.read_bytes() == b"of somebody"
+    assert ids.read_bytes() == b"of another program"
     assert not path.exists()
     export_vectors(old, path, format="npy", overwrite=True)
     # A process that ends between the two files leaves no values that are not of the ids.

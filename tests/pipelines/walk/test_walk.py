@@ -1,10 +1,6 @@
 """``penstock walk`` from options to files."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,14 +11,14 @@ from penstock.errors import InputError
 from penstock.pipelines.walk import output
 
 
-def paths_of(folder: Path) -> list[list[Any]]:
+def paths_of(folder):
     """Return all paths of a dataset of walks, in order."""
     table = pq.read_table(folder)  # as anyone would: what is not Parquet must not be in the way
     np.testing.assert_array_equal(table["walk"].to_numpy(), np.arange(len(table)))
     return table["path"].to_pylist()
 
 
-def checksums(folder: Path) -> dict[str, Any]:
+def checksums(folder):
     return json.loads((folder / "_walks.json").read_text())["files"]
 
 
@@ -86,7 +82,7 @@ def test_starts_of_a_file_an_option_and_a_share(make_graph, tmp_path):
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def weighted(path: Path, weights: list[float] | None) -> Graph:
+def weighted(path, weights):
     """Write 0 -> 1 -> ... -> 4 -> 0 with these weights; the user calls the nodes a, b, ..."""
     column = None if weights is None else np.array(weights)
     csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=column)
@@ -108,7 +104,7 @@ def test_rows_of_zeros(tmp_path, capsys):
 OWN = {"app": "custom", "weight": "weight - 3", "length": 4}
 
 
-def on(device: str) -> Any:
+def on(device):
     return pytest.param(device, marks=pytest.mark.gpu) if device == "gpu" else device
 
 

@@ -1,11 +1,7 @@
 """The window in time of a walk: what bounds mean."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ DAY = 86400 * 10**9
 NOON = 20_777 * DAY + DAY // 2  # 2026-11-20
 
 
-def chain(tmp_path: Path, times: Any, kind: str | None) -> Graph:
+def chain(tmp_path, times, kind):
     """Return a path of nodes, whose edge n has the n-th time; ``kind`` is the kind in
     graph.json."""
     nodes = np.arange(len(times))
@@ -29,7 +25,7 @@ def chain(tmp_path: Path, times: Any, kind: str | None) -> Graph:
     return Graph.open(tmp_path / "g")
 
 
-def taken(graph: Graph, **options: Any) -> list[int]:
+def taken(graph, **options):
     """Return which edges may be taken."""
     paths = walk_array(graph, length=2, **options)
     return [n for n, path in enumerate(paths[:-1].tolist()) if path[1] >= 0]

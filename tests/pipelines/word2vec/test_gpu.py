@@ -1,13 +1,10 @@
 """The whole job on a GPU: from text and from a graph to vectors that tell what belongs together."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +22,7 @@ pytestmark = pytest.mark.gpu
 GPU = ClusterSpec(device="gpu")
 
 
-def within_minus_across(vectors: Vectors, group: np.ndarray) -> float:
+def within_minus_across(vectors, group):
     """Return by how much cosines inside groups are above those between them."""
     units = vectors.values / np.linalg.norm(vectors.values, axis=1, keepdims=True)
     cosines, same = units @ units.T, group[:, None] == group[None, :]
@@ -114,7 +111,7 @@ def test_a_killed_training_resumes_and_one_that_diverges_keeps_its_checkpoint(tm
     assert np.isfinite(Vectors.open(out).values).all()
 
 
-def number_in(last: Path) -> int:
+def number_in(last):
     """Return the number of a checkpoint, 0 before the first."""
     with suppress(PenstockError):  # none, or not yet
         return int(about_of(last)["number"])
@@ -135,7 +132,7 @@ def test_parts_of_a_graph_are_written_while_vectors_are_copied(tmp_path, monkeyp
     assert found["count"].to_numpy().sum() == 2050 * 10 * 20  # in all walks, as these are few
 
 
-def check_vectors(folder: Path) -> int:
+def check_vectors(folder):
     """Compare the files of vectors with their sums, and return how many there are."""
     listed = read_file_table(json.loads((folder / "vectors.json").read_text())["files"])
     for entry in listed.values():

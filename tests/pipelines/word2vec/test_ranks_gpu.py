@@ -3,8 +3,6 @@
 Each has a GPU of its own, or both have the one that there is, and exchange through host memory.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -125,7 +123,7 @@ def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path):
     assert np.isfinite(Vectors.open(out).values).all()
 
 
-def is_rank(process: psutil.Process) -> bool:
+def is_rank(process):
     """Return whether a process is a rank, and not what starts or watches them."""
     with suppress(psutil.Error):
         words = " ".join(process.cmdline())

@@ -1,10 +1,7 @@
 """``penstock word2vec train`` from inputs to vectors."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,7 @@ def blocks(tmp_path_factory):
     return Graph.open(path)
 
 
-def agreement(vectors: Vectors, labels: Any) -> float:
+def agreement(vectors, labels):
     """Return how often the nearest node is of the same group."""
     rows = np.asarray(vectors.values) / np.linalg.norm(vectors.values, axis=1, keepdims=True)
     near = rows @ rows.T
@@ -39,7 +36,7 @@ def agreement(vectors: Vectors, labels: Any) -> float:
     return float(np.mean(labels[near.argmax(axis=1)] == labels))
 
 
-def same(one: Path, other: Path) -> None:
+def same(one, other):
     for name in ("vectors.npy", "context.npy"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
 
@@ -235,7 +232,7 @@ def test_long_sentences_are_cut(tmp_path, longest):
 LINES = [f"w{i % 7} w{i % 3} žluťoučký" + " x" * (i % 5) for i in range(80)]
 
 
-def packed(path: Path, data: bytes) -> Path:
+def packed(path, data):
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(data))
     elif path.suffix == ".zst":

@@ -1,11 +1,7 @@
 """Columns of a node table as a warehouse has them become features of the graph."""
 
-from __future__ import annotations
-
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +29,7 @@ def edges(tmp_path):
     return tmp_path / "e.csv"
 
 
-def table(path: Path, columns: dict[str, Any], ids: list[int] = IDS) -> Path:
+def table(path, columns, ids=IDS):
     rows = pa.table({"id": ids, **columns})
     if path.suffix == ".csv":
         csv.write_csv(rows, path)
@@ -42,20 +38,23 @@ def table(path: Path, columns: dict[str, Any], ids: list[int] = IDS) -> Path:
     return path
 
 
-def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **options: Any) -> Any:
+def graph_of(edges, nodes, name="g", **options):
+    etl(edges, edges.parent / name, nodes=nodes, overwrite=True, **options)
+    return Graph.open(edges.parent / name)
+
+
+def made(edges, columns, name="g.parquet", **options):
     """Return the features of a graph of this table as a frame, in the order of its rows."""
     nodes = table(edges.parent / name, columns)
     if "features_as" not in options:
         options = {"feature_columns": tuple(columns)} | options
-    out = edges.parent / nodes.stem
-    etl(edges, out, nodes=nodes, overwrite=True, **options)
-    graph = Graph.open(out)
+    graph = graph_of(edges, nodes, nodes.stem, **options)
     graph.validate()
     names = graph.manifest.feature_names
     return pd.DataFrame(graph.features(), graph.user_ids().to_pylist(), names).loc[IDS]
 
 
-def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
+def by_hand(frame, *, standardise):
     """Return what pandas makes of the columns."""
     days = pd.Series([(day - date(1970, 1, 1)).days for day in frame["born"]], dtype=float)
     age = frame["age"]
@@ -162,15 +161,9 @@ def test_columns_without_anything_to_tell(edges):
     assert [*got][:4] == ["constant", "nothing", "void", "plan=pro"]
     assert not got[["constant", "nothing", "void", "born:days"]].to_numpy().any()
     assert (got["plan=pro"] == 1).all()
+    options = {"feature_columns": (), "category_columns": ("nothing",), "missing_features": "zero"}
     with pytest.raises(InputError, match="nothing"):  # of no category
-        made(
-            edges,
-            columns,
-            "h.parquet",
-            feature_columns=(),
-            category_columns=("nothing",),
-            missing_features="zero",
-        )
+        made(edges, columns, "h.parquet", **options)
 
 
 def test_a_later_graph_has_the_columns_of_an_earlier_one(edges):
@@ -238,21 +231,14 @@ def test_a_category_is_the_same_however_it_is_spelled(edges, name):
 
 def test_a_graph_that_cannot_say_how_its_features_were_made(edges):
     nodes = table(edges.parent / "n.parquet", {"age": [1.0, None, 2.0, 3.0]})
-    options = {"nodes": nodes}
-    etl(edges, edges.parent / "bare", **options)
+    graph_of(edges, nodes, "bare")
     made(edges, {"age": [1.0, 2.0, 3.0, 4.0]}, "g.parquet")
     for name, missing in (("bare", "error"), ("none", "error"), ("g", "mean")):
-        given = options | {"features_as": edges.parent / name, "missing_features": missing}
+        given = {"features_as": edges.parent / name, "missing_features": missing}
         with pytest.raises(PenstockError, match=name):
-            etl(edges, edges.parent / "h", **given)
-    etl(
-        edges,
-        edges.parent / "h",
-        features_as=edges.parent / "g",
-        missing_features="zero",
-        **options,
-    )
-    assert Graph.open(edges.parent / "h").features().ravel().tolist() == [3, 0, 2, 1]
+            graph_of(edges, nodes, "h", **given)
+    graph = graph_of(edges, nodes, "h", features_as=edges.parent / "g", missing_features="zero")
+    assert graph.features().ravel().tolist() == [3, 0, 2, 1]
 
 
 def test_too_many_categories(edges):
@@ -263,43 +249,25 @@ def test_too_many_categories(edges):
 
 
 def test_files_agree_on_what_a_column_is(edges):
-    folder = edges.parent / "n"
+    folder, options = edges.parent / "n", {"missing_features": "zero"}
+    options["feature_columns"] = ("plan", "x")
     folder.mkdir()
     table(folder / "0.parquet", {"plan": pa.nulls(2), "x": ["1", "2"]}, [0, 1])
     table(folder / "1.parquet", {"x": [3, 4], "plan": ["b", "a"]}, [2, 3])
-    etl(
-        edges,
-        edges.parent / "g",
-        nodes=folder,
-        missing_features="zero",
-        feature_columns=("plan", "x"),
-    )
-    graph = Graph.open(edges.parent / "g")
+    graph = graph_of(edges, folder, **options)
     assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
     assert graph.features().tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 3], [1, 0, 4]]
     table(folder / "1.parquet", {"x": [date(2026, 1, 1)] * 2, "plan": ["b", "a"]}, [2, 3])
     with pytest.raises(InputError, match="x of .*1.parquet"):
-        etl(
-            edges,
-            edges.parent / "h",
-            nodes=folder,
-            missing_features="zero",
-            feature_columns=("plan", "x"),
-        )
+        graph_of(edges, folder, **options)
 
 
 def test_categories_of_rows_that_are_left_out_are_not_columns(edges):
     columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
     nodes = table(edges.parent / "n.parquet", columns)
-    etl(
-        edges,
-        edges.parent / "g",
-        nodes=nodes,
-        feature_columns=("*",),
-        on_bad_rows="skip",
-        unknown_nodes="drop",
-    )
-    assert Graph.open(edges.parent / "g").manifest.feature_names == ("plan=a", "plan=b", "x")
+    options = {"on_bad_rows": "skip", "unknown_nodes": "drop"}
+    graph = graph_of(edges, nodes, feature_columns=("*",), **options)
+    assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
 
 
 def test_options_that_would_be_ignored(edges):
@@ -328,13 +296,7 @@ def test_options_of_the_first_night_may_stay(edges):
 @pytest.mark.parametrize("how", ["mean", "zero", "error"])
 def test_a_node_without_a_row_is_a_row_without_values(edges, how):
     nodes = table(edges.parent / "n.parquet", {"age": [30.0, 50.0, 40.0]}, [0, 1, 2])
-    etl(
-        edges,
-        edges.parent / "g",
-        nodes=nodes,
-        feature_columns=("age",),
-        missing_features=how,
-        unknown_nodes="add",
-    )
+    options = {"missing_features": how, "unknown_nodes": "add"}
+    graph = graph_of(edges, nodes, feature_columns=("age",), **options)
     expected = 40.0 if how == "mean" else 0.0
-    assert Graph.open(edges.parent / "g").features()[:, 0].tolist() == [30.0, 50.0, 40.0, expected]
+    assert graph.features()[:, 0].tolist() == [30.0, 50.0, 40.0, expected]

@@ -1,10 +1,7 @@
 """Node tables: ids without edges, labels, splits and features end up at the right node."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +18,11 @@ IDS = [40, 10, 30, 20, 50, 60]
 EDGES = "src,dst\n10,20\n20,40\n30,10\n"
 
 
-def table(**columns: Any) -> pd.DataFrame:
+def table(**columns):
     return pd.DataFrame({"id": IDS, **columns})
 
 
-def write(path: Path, frame: Any) -> Path:
+def write(path, frame):
     path.parent.mkdir(exist_ok=True)
     if isinstance(frame, pa.Table):
         pq.write_table(frame, path, row_group_size=4)
@@ -49,7 +46,7 @@ def of(tmp_path, make):
     return of
 
 
-def by_id(graph: Graph, values: Any) -> dict[Any, Any]:
+def by_id(graph, values):
     return dict(zip(graph.user_ids().to_pylist(), values, strict=True))
 
 

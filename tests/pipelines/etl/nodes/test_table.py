@@ -1,8 +1,5 @@
 """Node tables of every kind, and what is wrong with one."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +20,7 @@ def made(make):
     return lambda **options: make(edges, "e.csv", **options)[0]
 
 
-def write(path: Path, columns: dict[str, Any]) -> Path:
+def write(path, columns):
     """Write a table; ids are 1 .. 5 unless it has some."""
     table = pa.table({"id": list(range(1, COUNT + 1))} | columns)
     if path.suffix == ".parquet":

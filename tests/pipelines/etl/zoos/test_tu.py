@@ -1,9 +1,6 @@
 """TU folders against NetworkX: PROTEINS where it is, small folders made here, broken ones."""
 
-from __future__ import annotations
-
 import gzip
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -47,9 +44,7 @@ def make_folder(tmp_path):
     return make
 
 
-def networkx_graphs(
-    arcs: np.ndarray[Any, Any], indicator: np.ndarray[Any, Any], graphs: int
-) -> list[nx.Graph[int]]:
+def networkx_graphs(arcs, indicator, graphs):
     whole = nx.Graph()
     whole.add_nodes_from(range(1, len(indicator) + 1))
     whole.add_edges_from((int(u), int(v)) for u, v in arcs if u != v)
@@ -58,7 +53,7 @@ def networkx_graphs(
     ]
 
 
-def assert_graphs(graph: Graph, expected: list[nx.Graph[int]]) -> None:
+def assert_graphs(graph, expected):
     csr, ids = graph.csr(), np.asarray(graph.user_ids())
     rows = pq.read_table(graph.path / "graphs.parquet").to_pylist()
     assert [row["id"] for row in rows] == list(range(1, len(expected) + 1))

@@ -1,12 +1,9 @@
 """A zoo of small graphs against pandas: the same graphs whatever the pieces, ranges and shards."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +43,7 @@ def make_zoo(tmp_path, monkeypatch):
     return make
 
 
-def read_graphs(graph: Graph) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
+def read_graphs(graph):
     """Return the zoo by the user's graph ids: nodes and rows of (source, target, columns...)."""
     csr = graph.csr()
     ids, of = graph.user_ids().to_pylist(), np.asarray(graph.node_column("graph"))
@@ -72,15 +69,15 @@ def read_graphs(graph: Graph) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]
 
 
 def expected_graphs(
-    table: pa.Table,
+    table,
     *,
-    directed: bool = False,
-    self_loops: str = "drop",
-    duplicates: str = "sum",
-    merge_times: bool = False,
-    min_degree: int = 0,
-    drop_isolated: bool = False,
-) -> dict[Any, tuple[list[Any], list[tuple[Any, ...]]]]:
+    directed=False,
+    self_loops="drop",
+    duplicates="sum",
+    merge_times=False,
+    min_degree=0,
+    drop_isolated=False,
+):
     """Do the same with pandas, one graph at a time."""
     frame = table.to_pandas()
     columns = [name for name in ("weight", "relation", "time") if name in frame]
@@ -119,12 +116,12 @@ def expected_graphs(
     return found
 
 
-def bytes_of(graph: Graph) -> dict[str, str]:
+def bytes_of(graph):
     return {name: entry.sha256 for name, entry in graph.manifest.files.items()}
 
 
 @st.composite
-def zoos(draw: st.DrawFn) -> pa.Table:
+def zoos(draw):
     count = draw(st.integers(1, 60))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     graphs = random.integers(-3, draw(st.integers(-2, 12)), count)
@@ -201,12 +198,12 @@ def test_zoo_is_what_pandas_makes(
     assert bytes_of(whole) == bytes_of(graph)
 
 
-def table_of(rows: list[tuple[Any, Any, Any]], **columns: Any) -> pa.Table:
+def table_of(rows, **columns):
     graphs, sources, targets = zip(*rows, strict=True)
     return pa.table({"graph": graphs, "source": sources, "target": targets, **columns})
 
 
-def random_table(graphs: int, edges: int, seed: int = 0) -> pa.Table:
+def random_table(graphs, edges, seed=0):
     random = np.random.default_rng(seed)
     return pa.table(
         {
