@@ -341,6 +341,7 @@ def _structures(
     lanes: Array,
     found: Array,
 ) -> None:
+    one_weight = uint64(0x3FF0000000000000)  # the bits of 1.0
     for graph in range(len(ptr) - 1):
         start, stop = ptr[graph], ptr[graph + 1]
         one, two = uint64(0), uint64(0)
@@ -348,9 +349,11 @@ def _structures(
             for edge in range(indptr[row], indptr[row + 1]):
                 ends = uint64(row - start) << uint64(32) | uint64(indices[edge] - start)
                 first, second = _mix(ends ^ lanes[0]), _mix(ends ^ lanes[1])
-                if len(weights) > 0:
-                    first, second = _mix(first ^ weights[edge]), _mix(second ^ weights[edge])
-                if len(sums) > 0:
+                weight = one_weight
+                if len(weights) > 0 and weights[edge] != weight:
+                    weight = weights[edge]
+                    first, second = _mix(first ^ weight), _mix(second ^ weight)
+                if len(sums) > 0 and sums[edge] != weight:
                     first, second = _mix(first ^ sums[edge]), _mix(second ^ sums[edge])
                 one, two = one + first, two + second
         found[graph, 0] = _mix(one ^ uint64(stop - start))

@@ -100,7 +100,8 @@ def structures(ptr: Array, indptr: Array, indices: Array, *weights: Array) -> Ar
     The bits are those of the number of nodes, and of the positions of both ends and the weights of
     each edge, whatever the graph's place in the batch.
 
-    weights  some columns of (edges,) float64
+    weights  some columns of (edges,) float64; where one equals the one before (the first: 1) it
+             adds nothing
     """
     sizes = np.diff(ptr)
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
@@ -109,11 +110,14 @@ def structures(ptr: Array, indptr: Array, indices: Array, *weights: Array) -> Ar
     found = np.empty((len(sizes), 3), np.uint64)
     for lane, seed in enumerate(LANES):
         mixed = _mix(edges ^ np.uint64(seed))
+        before: Array = np.ones(1)
         for column in weights:
-            mixed = _mix(mixed ^ column.view(np.uint64))
+            differs = column != before
+            mixed = np.where(differs, _mix(mixed ^ column.view(np.uint64)), mixed)
+            before = column
         summed = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-        before = summed[indptr[ptr]]
-        found[:, lane] = _mix(before[1:] - before[:-1] ^ sizes.astype(np.uint64))
+        at = summed[indptr[ptr]]
+        found[:, lane] = _mix(at[1:] - at[:-1] ^ sizes.astype(np.uint64))
     found[:, 2] = sizes
     return found
 

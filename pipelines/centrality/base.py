@@ -19,7 +19,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.csr import offsets_of
 from penstock.errors import UsageError
-from penstock.files import FileEntry, part_name
+from penstock.files import FileEntry, part_name, sha256_of
 from penstock.formats import with_names
 from penstock.graph import load_npy
 from penstock.kernels.centrality_rules import GraphBatch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # Options with which the same graph has the same values.
 _DECIDING = (
-    "metrics",
     "weighted",
     "wf_improved",
     "normalized",
@@ -54,9 +53,13 @@ def structures_of(batch: GraphBatch) -> Array:
 
 @dataclass(frozen=True)
 class Base:
-    """An earlier output with the same metrics and options."""
+    """An earlier output with the same metrics and options.
+
+    made  the digest of its manifest: another output may come to the same path
+    """
 
     path: Path
+    made: str
 
     @classmethod
     def open(cls, path: Path, source: CentralityInput, options: CentralityOptions) -> Base:
@@ -73,6 +76,8 @@ class Base:
         for entry in files:
             entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
         before["directed"], now["directed"] = body.get("directed"), source.directed
+        if missing := set(options.names).difference(body["metrics"]):
+            before["metrics"], now["metrics"] = ", ".join(body["metrics"]), ", ".join(missing)
         if differ := [name for name in now if before[name] != now[name]]:
             raise UsageError(
                 f"{path} has other values: {differ[0]} differs",
@@ -80,11 +85,11 @@ class Base:
                 got=str(now[differ[0]]),
                 remedy="Give the same options, or leave --base out",
             )
-        return cls(path)
+        return cls(path, sha256_of(path / FORMAT.file))
 
     def look_up(self, structure: Array) -> Known:
         """Return which graphs the base has, and where."""
-        found = _index(self.path)
+        found = _index(self)
         at = np.searchsorted(found.keys, structure[:, 0])
         at = np.minimum(at, max(len(found.keys) - 1, 0))
         if len(found.keys) == 0:
@@ -105,10 +110,13 @@ class _Index:
 
 
 @lru_cache(1)
-def _index(path: Path) -> _Index:
-    parts = [load_npy(file) for file in sorted((path / "structure").glob("*.npy"))]
+def _index(base: Base) -> _Index:
+    # A part that is one large graph has no file.
+    files = sorted((base.path / "structure").glob("*.npy"))
+    parts = [load_npy(file) for file in files]
     whole = np.concatenate([np.empty((0, 3), np.uint64), *parts])
-    of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    numbers = np.array([int(file.stem) for file in files], np.int64)
+    of = np.repeat(numbers, [len(part) for part in parts])
     graphs = np.concatenate([np.empty(0, np.int64), *(np.arange(len(part)) for part in parts)])
     nodes = [offsets_of(part[:, 2].astype(np.int64))[:-1] for part in parts]
     order = np.argsort(whole[:, 0], kind="stable")
@@ -142,7 +150,7 @@ class Known:
 
     def joined(self, batch: GraphBatch, computed: Columns) -> Columns:
         """Return the results of the whole batch: those computed, and those of the base."""
-        index = _index(self.base.path)
+        index = _index(self.base)
         known, other = np.flatnonzero(self.mask), np.flatnonzero(~self.mask)
         sizes, of_nodes = batch.sizes, np.repeat(self.mask, batch.sizes)
         nodes = {name: _spread(values, ~of_nodes) for name, values in computed.nodes.items()}

@@ -43,6 +43,8 @@ _RULES = (
     "duplicates",
     "both_directions",
     "merge_times",
+    "since",
+    "until",
 )
 _WAYS = ("undirected", "directed")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
@@ -69,8 +71,8 @@ class Base:
 
     @property
     def cuts(self) -> list[int]:
-        """The rows at which its shards begin, and its number of nodes."""
-        return [entry.stop for entry in self.manifest.shards]
+        """The rows at which its shards begin."""
+        return [entry.start for entry in self.manifest.shards]
 
     def completed(self, options: EtlOptions) -> EtlOptions:
         """Return the options of a change of it, with the rules by which it was made."""
@@ -81,7 +83,8 @@ class Base:
                 f"{path} was made with {flag(trimmed[0])}, and lacks edges that may be needed",
                 remedy="Give all edges of today instead of --add and --remove",
             )
-        if kept := [k for k in ("features", "labels", "splits", "heldout") if getattr(manifest, k)]:
+        kept = [k for k in ("features", "labels", "splits", "heldout") if getattr(manifest, k)]
+        if kept := kept or ["a node table"] * ("nodes" in made):
             raise UsageError(
                 f"{path} has {kept[0]}, which new edges do not have",
                 remedy="Give all edges of today, and --nodes, instead of --add and --remove",
@@ -102,22 +105,38 @@ class Base:
         if options.both_directions == "once" and not options.directed:
             raise UsageError(
                 f"{path} was made with --both-directions once, and does not keep which was first",
-                remedy="Give all edges of today instead of --add and --remove",
+                remedy="--both-directions add, or all edges of today instead of --add and --remove",
             )
         return options
 
-    def check(self, layout: Layout, *, without: Collection[str] = ()) -> None:
+    def typed(self, layout: Layout) -> Layout:
+        """Return the layout of edges of today with the base's types of times and relations."""
+        numbers = all(_is_whole(name) for name in self.manifest.relations or ())
+        if layout.relation is not None and not numbers:
+            layout = replace(layout, relation_type="string")
+        if layout.time_type == "int64" and self.manifest.dtypes.get("times") == "float64":
+            layout = replace(layout, time_type="float64")
+        return layout
+
+    def check(self, layout: Layout, options: EtlOptions, *, without: Collection[str] = ()) -> None:
         """Raise InputError unless edges of today are of the same kind; some columns may differ."""
         manifest = self.manifest
+        if options.changes and layout.time is not None and "times" in manifest.dtypes:
+            self._check_same("times", manifest.dtypes["times"], layout.time_dtype)
         kinds: dict[str, tuple[Any, Any]] = {
             "edges": (_WAYS[manifest.directed], _WAYS[bool(layout.directed)]),
             "weights": ("weights" in manifest.dtypes, layout.weight is not None),
             "relations": (manifest.relations is not None, layout.relation is not None),
             "times": (manifest.times, layout.time_kind),
+            "types of nodes": (bool(manifest.types), options.source_type is not None),
         }
         for what, (before, now) in kinds.items():
-            if before != now and what not in without:
-                raise self._other(what, before, now)
+            if what not in without:
+                self._check_same(what, before, now)
+
+    def _check_same(self, what: str, before: Any, now: Any) -> None:
+        if before != now:
+            raise self._other(what, before, now)
 
     def relations(self, names: Iterable[Any], *, text: bool) -> tuple[Any, ...]:
         """Return all relations by number, as text or numbers: the base's, then those of ``names``
@@ -125,10 +144,8 @@ class Base:
         """
         known: list[Any] = list(self.manifest.relations or ())
         if not text:
-            try:
-                known = [int(name) for name in known]
-            except ValueError:
-                raise self._other("relations", "text", "numbers") from None
+            self._check_same("relations are numbers", all(map(_is_whole, known)), True)
+            known = list(map(int, known))
         return (*known, *sorted({*names}.difference(known)))
 
     def find(self, ids: NodeIds) -> Array:
@@ -150,7 +167,11 @@ class Base:
             column = batch.column(0)
             if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
                 raise self._other("ids", column.type, wanted.type)
-            at = pc.index_in(column.cast(wanted.type), value_set=wanted)
+            try:
+                column = column.cast(wanted.type)
+            except pa.ArrowInvalid:
+                raise self._other("ids", column.type, wanted.type) from None
+            at = pc.index_in(column, value_set=wanted)
             known = np.asarray(at.is_valid())
             found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
             start += len(column)
@@ -170,6 +191,11 @@ class Base:
             got=str(now),
             remedy="Make both graphs with the same options, or leave --base out",
         )
+
+
+def _is_whole(name: str) -> bool:
+    """Return whether a text is a whole number as it is printed."""
+    return name.removeprefix("-").isdecimal() and str(int(name)) == name
 
 
 def link(source: Path, target: Path) -> None:

@@ -56,14 +56,17 @@ def change_graph(job: EtlJob) -> Manifest:
     """Write the graph into ``job.partial.result`` and return its manifest, not yet saved."""
     assert job.base is not None
     base, before = job.base.graph, job.base.manifest
-    batches = encode(job)
-    ids, _ = merge(job, batches)
-    new_ids, new = _number(job, batches, ids)
+    batches, ids = encode(job), None
+    new_ids = new = np.empty(0, np.int64)
+    if batches:
+        ids, _ = merge(job, batches)
+        new_ids, new = _number(job, batches, ids)
     permutation = job.partial.scratch / "permutation.npy"
     np.save(permutation, new_ids)
     bounds = np.zeros(before.nodes + len(new), np.int64)
     bounds[: before.nodes] = base.degrees
-    bounds[new_ids[new_ids >= 0]] += ids.bounds[new_ids >= 0]
+    if ids is not None:
+        bounds[new_ids[new_ids >= 0]] += ids.bounds[new_ids >= 0]
     shape = make_shape(
         bounds,
         len(job.relations),
@@ -72,7 +75,8 @@ def change_graph(job: EtlJob) -> Manifest:
         time_type=before.dtypes.get("times"),
         cuts=job.base.cuts,
     )
-    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
+    ranges, bases = ((), ()) if ids is None else (tuple(ids.ranges), tuple(ids.bases))
+    numbering = Numbering(ranges, bases, job.relations, permutation)
     timed = None if job.options.merge_times else shape.time_type
     unweighted = replace(shape, weighted=False, time_type=timed)
     parts = {}
@@ -80,6 +84,8 @@ def change_graph(job: EtlJob) -> Manifest:
         folders, results = shuffle(job, batches, cut, numbering, use)
         parts[use] = Segments(folders, [result["offsets"] for result in results], cut)
         job.counts.not_removed += sum(result["unknown"] for result in results)
+        if use == "remove" and job.options.self_loops != "keep":
+            job.counts.not_removed += sum(result["loops"] for result in results)
     added, gone = parts["train"], parts["remove"]
     manifest = _write_shards(job, base, shape, added, gone)
     return _with_nodes(job, base, ids, new, manifest)
@@ -132,7 +138,10 @@ def change_shard(
 def _base_rows(base: Graph, old: int | None, start: int, stop: int, shape: Shape) -> CSR:
     if old is not None:
         shard = base.shard(old)
-        return shard.row_range(start - shard.first_row, stop - shard.first_row)
+        last = shard.first_row + shard.rows
+        found = shard.row_range(start - shard.first_row, min(stop, last) - shard.first_row)
+        new = np.full(max(stop - last, 0), found.edges)
+        return replace(found, indptr=np.append(found.indptr, new))
     names = {"weights": "float32", "relations": "int32", "times": shape.time_type}
     kinds = base.manifest.dtypes
     empty = {name: np.empty(0, kind) for name, kind in names.items() if name in kinds}
@@ -197,13 +206,15 @@ def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any
     return {"edges": edges, "files": files, "dtypes": dict(base.manifest.dtypes)}
 
 
-def _with_nodes(job: EtlJob, base: Graph, ids: Ids, new: Array, manifest: Manifest) -> Manifest:
+def _with_nodes(
+    job: EtlJob, base: Graph, ids: Ids | None, new: Array, manifest: Manifest
+) -> Manifest:
     """Add nodes.parquet: that of the base, with new nodes at its end."""
     before = base.manifest
     job.counts.nodes_added = len(new)
-    manifest = replace(manifest, types=before.types)
+    manifest = replace(manifest, types=before.types, times=before.times)
     name = base.ids_file.name
-    if len(new) == 0:
+    if ids is None or len(new) == 0:
         link(base.ids_file, job.partial.result / name)
         return manifest.with_files([before.files[name]])
     import pyarrow as pa

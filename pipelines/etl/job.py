@@ -23,6 +23,7 @@ from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
     ZOOS,
+    NoRows,
     columns_by_position,
     default_direction,
     find_layout,
@@ -112,11 +113,13 @@ class EtlJob:
                 "edges, or edges to add to or remove from --base, are needed, and not both",
                 remedy="Give EDGES OUT, or OUT --base GRAPH with --add or --remove",
             )
+        edges, removed, reading = self.edges, list[str](), options
         if options.changes:
             assert self.base is not None
             self.options = options = self.base.completed(options)
-        edges = self.edges or list(map(str, options.add or options.remove))
-        self.format = guess_format(edges, options)
+            edges, removed = self._with_rows(options.add), self._with_rows(options.remove)
+            reading = options if edges else self._removing
+        self.format = guess_format(edges or removed or [*options.add, *options.remove], options)
         if self.format == "tu" and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
         if self.format in ZOOS:
@@ -126,7 +129,12 @@ class EtlJob:
         kinds = {format_of(path) or self.format for path in self.inputs}
         if self.format != "tu":
             options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz", "json"})
-        layout = find_layout(edges, options, self.format)
+        if edges or removed:
+            layout = find_layout(edges or removed, reading, self.format)
+        else:  # no change
+            layout = Layout("source", "target")
+        if self.base is not None:
+            layout = self.base.typed(layout)
         directed = options.directed
         if directed is None:
             directed, self.counts.directed_because = default_direction(self.format, layout)
@@ -145,27 +153,44 @@ class EtlJob:
         )
         self.layout = layout = replace(layout, directed=directed)
         self.counts.columns, self.counts.columns_unread = columns_by_position(layout)
-        if self.base is not None and (options.add or not options.changes):
-            self.base.check(layout)
+        if self.base is not None and edges:
+            self.base.check(layout, options)
         held = {"valid": options.valid, "test": options.test}
         parts = {"train": edges, **{name: [one] for name, one in held.items() if one}}
-        if options.changes:
-            parts = {"train": list(options.add)} if options.add else {}
         for name, paths in parts.items():
-            self.pieces[name] = find_pieces(paths, self.format, layout, options)
-        if options.remove:
-            self._open_removed(list(options.remove))
+            if paths:
+                self.pieces[name] = find_pieces(paths, self.format, layout, options)
+        if removed:
+            self._open_removed(removed)
+
+    @property
+    def _removing(self) -> EtlOptions:
+        """The options that edges to remove are read by: without weights, and some without times."""
+        options = replace(self.options, weight="none", since=None, until=None)
+        # With merge_times an edge is the same at all times.
+        return replace(options, time=None, merge_times=False) if options.merge_times else options
+
+    def _with_rows(self, files: Iterable[Any]) -> list[str]:
+        """Return files of edges to add or to remove; none if there are no rows in them."""
+        listed, options = list(map(str, files)), self._removing
+        try:
+            if listed:
+                find_layout(listed, options, guess_format(listed, options))
+        except NoRows:
+            return []
+        return listed
 
     def _open_removed(self, files: list[str]) -> None:
         """Find the columns of edges to remove: their ends, relation and time."""
-        options = replace(self.options, weight="none", since=None, until=None)
-        if options.merge_times:  # an edge has the same identity at all times
-            options = replace(options, time=None, merge_times=False)
-        kind = guess_format(files, options)
-        layout = find_layout(files, options, kind)
-        self.removed = replace(layout, directed=self.layout.directed)
         assert self.base is not None
-        self.base.check(self.removed, without=("weights", "times")[: 1 + self.options.merge_times])
+        options = self._removing
+        kind = guess_format(files, options)
+        layout = self.base.typed(find_layout(files, options, kind))
+        if "train" in self.pieces:
+            layout = replace(layout, relation_type=self.layout.relation_type)
+        self.removed = replace(layout, directed=self.layout.directed)
+        without = ("weights", "times")[: 1 + self.options.merge_times]
+        self.base.check(self.removed, options, without=without)
         self.pieces["remove"] = find_pieces(files, kind, self.removed, options)
 
     def make(self, context: Context, out: Output) -> EtlReport:

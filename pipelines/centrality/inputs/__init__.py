@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
 from penstock.errors import UsageError
+from penstock.output import file_stamp
 from penstock.paths import client_input
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
@@ -62,8 +63,16 @@ class CentralityInput(ABC):
     files: Sequence[str] = ()
     scratch_bytes: int = 0
 
-    @abstractmethod
+    base: Path | None = None  # an earlier output whose values are taken over
+
     def stamps(self) -> dict[str, Any]:
+        """Return the stamps of its files and of the base, by path."""
+        file = None if self.base is None else self.base / "centrality.json"
+        made = {} if file is None or not file.is_file() else {str(file): file_stamp(file)}
+        return {**self._stamps(), **made}
+
+    @abstractmethod
+    def _stamps(self) -> dict[str, Any]:
         """Return the stamps of its files, by path."""
 
     @abstractmethod
@@ -95,6 +104,7 @@ def open_input(
             )
         found = TableInput(path, options)
     options.check_effect(found.kind)
+    found.base = options.base
     return found
 
 

@@ -62,7 +62,7 @@ class DirectoryInput(CentralityInput):
             self.id_bytes = math.ceil(written_bytes(some))
         self.specs: list[PieceSpec] = list(self._specs(options))
 
-    def stamps(self) -> dict[str, Any]:
+    def _stamps(self) -> dict[str, Any]:
         """Return the graph's."""
         return self.graph.stamps()
 

@@ -72,7 +72,7 @@ class TableInput(CentralityInput):
         self.scratch_bytes = job.scratch_bytes
         self.nodes = self.scratch_bytes // 64  # nodes have some edges each
 
-    def stamps(self) -> dict[str, Any]:
+    def _stamps(self) -> dict[str, Any]:
         """Return those of the files that exist."""
         return self.job.stamps()
 

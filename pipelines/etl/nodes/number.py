@@ -97,7 +97,7 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
     job.relations = tuple(sorted(relations))
     if job.base is not None:
         job.relations = job.base.relations(new, text=not relations or type(job.relations[0]) is str)
-    if not any(batch.rows for batch in batches):
+    if not job.options.changes and not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"
         )

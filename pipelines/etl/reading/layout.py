@@ -51,6 +51,10 @@ ZOOS = ("zoo", "json", "edgelists", "tu")
 _FIRST_TWO = {"source": 0, "target": 1}
 
 
+class NoRows(InputError):
+    """All files of an input are empty."""
+
+
 def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     """Return the format of the inputs: from the options, else from the first file's name."""
     if options.format != "auto":
@@ -97,7 +101,7 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
         if layout is not None:
             return _with_moments(layout, options)
     names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
-    raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
+    raise NoRows(f"there are no rows in {names}", remedy="Check what wrote the input")
 
 
 def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:

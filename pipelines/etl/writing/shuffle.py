@@ -117,7 +117,7 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
     """Return the edges of a spilled batch by internal id; ``number`` is its position among all."""
     ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
     if numbering.permutation is not None:
-        ids = load_npy(numbering.permutation)[ids]
+        ids = load_npy(numbering.permutation)[ids].astype(shape.dtype)
     codes = spill.take(folder, "codes", np.int32)
     relations = None
     if numbering.relations:
@@ -171,11 +171,11 @@ def shuffle_batch(
 
     def make(folder: Path) -> dict[str, Any]:
         edges = read_batch(batch, number, rows, shape, numbering)
-        loops = int(np.count_nonzero(edges.sources == edges.targets))
         known = (edges.sources >= 0) & (edges.targets >= 0)  # false only of edges to remove
         if edges.relations is not None:
             known &= edges.relations >= 0
         edges = edges if known.all() else edges.where(known)
+        loops = int(np.count_nonzero(edges.sources == edges.targets))
         result = write_segments(edges, shape, folder, both_ways=both_ways, keep_loops=keep_loops)
         return result | {"loops": loops, "unknown": int(rows - np.count_nonzero(known))}
 

@@ -275,3 +275,39 @@ def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
         ("10", "30", "20"),
     ]
     assert [sorted(one.csr().relations.tolist()) for one in found] == [[1, 1, 2], [1, 1], [0, 1, 2]]
+
+
+def test_held_out_files_are_numbered_as_the_graph_is(tmp_path: Path):
+    edges = save(tmp_path, "e", pd.DataFrame({"src": [1, 2, 3], "dst": [2, 3, 4]}))
+    held = save(tmp_path, "v", pd.DataFrame({"src": [1], "dst": [3]}))
+    etl(edges, tmp_path / "g0", valid=held)
+    for name, options in (("g1", {"base": tmp_path / "g0"}), ("g2", {"relabel": "random"})):
+        etl(edges, tmp_path / name, valid=held, **options)
+        assert content(Graph.open(tmp_path / name)) == content(Graph.open(tmp_path / "g0"))
+
+
+def test_changes_follow_the_rules_and_types_of_their_base(tmp_path: Path):
+    random = np.random.default_rng(3)
+    frame = table(random, 60).rename(columns={"weight": "amount"}).drop(columns="relation")
+    given: dict[str, Any] = {"weight": "amount", "time": "time", "since": 1, "directed": True}
+    etl(save(tmp_path, "whole", frame.astype({"time": float})), tmp_path / "g0", **given)
+    gone = tmp_path / "gone.csv"
+    frame.loc[:9, ["src", "dst", "time"]].to_csv(gone, index=False)  # times look like integers
+    new = save(tmp_path, "new", frame.loc[:9].astype({"time": float}))
+    none = save(tmp_path, "none", frame.loc[:-1])
+    base: dict[str, Any] = {"base": tmp_path / "g0"}
+    etl([], tmp_path / "less", remove=[gone], **base)
+    left = frame.merge(
+        frame.loc[:9, ["src", "dst", "time"]].drop_duplicates(), how="left", indicator=True
+    )
+    left = left[left._merge == "left_only"][frame.columns].astype({"time": float})
+    etl(save(tmp_path, "left", left), tmp_path / "left-1", **given)
+    assert content(Graph.open(tmp_path / "less"))[0] == content(Graph.open(tmp_path / "left-1"))[0]
+    etl([], tmp_path / "same", add=[none], remove=[none], **base)
+    etl([], tmp_path / "more", add=[new], remove=[none], **base)
+    doubled = pd.concat([frame, frame.loc[:9]]).astype({"time": float})
+    etl(save(tmp_path, "doubled", doubled), tmp_path / "more-1", **given)
+    for one, other in (("same", "g0"), ("more", "more-1")):
+        assert content(Graph.open(tmp_path / one)) == content(Graph.open(tmp_path / other))
+    with pytest.raises(InputError):  # its times are floats, those to add are not
+        etl([], tmp_path / "g1", add=[save(tmp_path, "whole", frame)], **base)
