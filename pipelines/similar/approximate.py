@@ -16,7 +16,7 @@ from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.kernels import kernel
 from penstock.limits import cores
-from penstock.pipelines.vectors.indexes import SEARCH, of_unit_length, usearch_index
+from penstock.pipelines.vectors.indexes import SEARCH, mixed, of_unit_length, usearch_index
 from penstock.progress import Progress
 from penstock.vector_parts import save_table
 
@@ -69,7 +69,7 @@ class Index:
 
     def _add(self, keys: Array, values: Array, *, quiet: bool) -> None:
         """Add the vectors of keys."""
-        keys = keys[_by_place(values, self.rows[keys])]
+        keys = mixed(keys)
         with Progress("index", total=len(keys), unit="ids", quiet=quiet) as progress:
             for first in range(0, len(keys), _CHUNK):
                 some = keys[first : first + _CHUNK]
@@ -115,7 +115,7 @@ class Index:
         self.found.expansion_search = max(SEARCH, 2 * k)
         rows = np.full((len(queries), k), -1, np.int64)
         scores = np.full((len(queries), k), -np.inf, np.float32)
-        places = _by_place(queries, np.arange(len(queries)))
+        places = _by_place(queries)
         for first in range(0, len(queries), _QUERIES):
             cut = places[first : first + _QUERIES]
             some = queries[cut].astype(np.float64)
@@ -161,17 +161,15 @@ class Index:
         return stored
 
 
-def _by_place(values: Array, rows: Array) -> Array:
-    """Return an order of rows in which those that lie near to each other follow each other.
+def _by_place(queries: Array) -> Array:
+    """Return an order of queries in which those that lie near to each other follow each other.
 
     The part of an index that several of them visit then stays in the caches.
     """
-    if not len(rows):
-        return rows
-    pivots = of_unit_length(values[rows[:: -(-len(rows) // _PIVOTS)]]).astype(np.float32)
+    pivots = of_unit_length(queries[:: -(-len(queries) // _PIVOTS)]).astype(np.float32)
     of = [
-        np.argmax(np.asarray(values[rows[first : first + _CHUNK]]) @ pivots.T, axis=1)
-        for first in range(0, len(rows), _CHUNK)
+        np.argmax(queries[first : first + _CHUNK] @ pivots.T, axis=1)
+        for first in range(0, len(queries), _CHUNK)
     ]
     return np.argsort(np.concatenate(of), kind="stable")
 
