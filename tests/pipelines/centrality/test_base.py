@@ -1,5 +1,6 @@
 """Centralities of today on the base of yesterday's: the same values, computed for what changed."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,21 @@ def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -
             metrics="closeness",
         )
     assert not (tmp_path / "c1").exists()
+
+
+def test_another_base_at_the_same_path_is_another_base(tmp_path: Path) -> None:
+    given = {"format": "zoo", "metrics": "closeness"}
+    whole, base = edges(1, range(30)), tmp_path / "base"
+    for night, order in enumerate((range(30), range(29, -1, -1), range(5, 25))):
+        one = pd.concat(
+            [whole[whole.graph_id == i].assign(graph_id=n) for n, i in enumerate(order)]
+        )
+        one.to_parquet(tmp_path / "e.parquet")
+        more = {} if night == 0 else {"base": base}
+        centrality(tmp_path / "e.parquet", tmp_path / "new", **more, **given)
+        centrality(tmp_path / "e.parquet", tmp_path / f"whole{night}", **given)
+        pd.testing.assert_frame_equal(
+            values(tmp_path / "new", "nodes"), values(tmp_path / f"whole{night}", "nodes")
+        )
+        shutil.rmtree(base, ignore_errors=True)
+        (tmp_path / "new").rename(base)
