@@ -18,7 +18,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return a JSON object of ours; an empty one if there is none that can be read."""
+    """Return the JSON object of a file; an empty one if there is none that can be read."""
     try:
         body = parse_json(path.read_bytes())
     except (OSError, ValueError):

@@ -118,7 +118,7 @@ def shown_target(destination: str) -> str:
 
 
 def reason_of(stage: dict[str, Any]) -> str:
-    """Return why a stage that did not end well is in its state."""
+    """Return why a stage that failed or was not run is in its state."""
     return str(stage.get("error", {}).get("what") or stage.get("why") or "")
 
 

@@ -59,7 +59,7 @@ def graphs(tmp_path_factory):
 
 @pytest.fixture
 def run(graphs, tmp_path):
-    """Train on the CPU or a GPU, and return what came of it, with the losses of all epochs."""
+    """Train on the CPU or a GPU, and return the result with the losses of all epochs."""
 
     def run(graph, model, where="gpu", **options):
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
