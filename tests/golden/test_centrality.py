@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from golden import adjacency, columns, run
+from golden import adjacency, columns, command, run
 
 METRICS = (
     "closeness,harmonic,betweenness,edge-betweenness,eccentricity,diameter,pagerank,component,"
@@ -146,3 +146,13 @@ def test_samples_of_all_nodes_are_exact_and_of_some_are_near(given):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
     assert 0 < np.abs(found[0] - found[2]).max() < 0.2
     assert np.corrcoef(found[0], found[2])[0, 1] > 0.9
+
+
+def test_graphs_that_fail_are_listed_and_the_others_are_there():
+    lines = [{"id": "good", "edges": [[1, 2], [2, 3]]}, {"id": "bad", "edges": [[1, 2, -1.0]]}]
+    Path("g.jsonl").write_text("\n".join(json.dumps(one) for one in lines))
+    answer = command("centrality g.jsonl out --metrics closeness --weighted --json -q")
+    assert (answer.returncode, json.loads(answer.stdout)["failed"]) == (1, 1)
+    assert columns("out/failures.parquet")["graph_id"] == ["bad"]
+    table = pd.DataFrame(columns("out/nodes")).query("graph_id == 'good'")
+    np.testing.assert_allclose(table["closeness"], [2 / 3, 1, 2 / 3])

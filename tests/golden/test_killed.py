@@ -14,7 +14,7 @@ def test_a_flow_that_was_killed_resumes_the_stage_that_ran():
     Path("f.yaml").write_text(
         "name: f\nfolder: out\ncluster: threads\nstages:\n"
         "  graph: {job: etl, input: edges.parquet}\n"
-        "  walks: {job: walk, input: graph, length: 40, walks: 20, publish: published}\n"
+        "  walks: {job: walk, input: graph, length: 40, walks: 10, publish: published}\n"
     )
     partial = Path("out/.walks.partial/walks")
     with start("run f.yaml --no-report") as process:
@@ -29,6 +29,6 @@ def test_a_flow_that_was_killed_resumes_the_stage_that_ran():
         "walks": "done",
     }
     assert again["stages"]["walks"]["report"]["resumed_files"] > 0
-    run("walk out/graph whole --length 40 --walks 20")
+    run("walk out/graph whole --length 40 --walks 10")
     assert pq.read_table("published/latest").equals(pq.read_table("whole"))
     assert run("runs list")[-1]["state"] == "passed"

@@ -196,9 +196,11 @@ def test_distances_that_do_not_fit_are_refused(tmp_path):
     rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
     small = ClusterSpec(cluster="threads", memory_limit="2GB")
-    with pytest.raises(CapacityError):
-        compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
-    assert not (tmp_path / "out").exists()
+    etl(tmp_path / "e.parquet", tmp_path / "graph")
+    for name in ("e.parquet", "graph"):
+        with pytest.raises(CapacityError):
+            compute(tmp_path / name, tmp_path / "out", distances=True, cluster=small)
+        assert not (tmp_path / "out").exists()
 
 
 # -- text ---------------------------------------------------------------------------------------

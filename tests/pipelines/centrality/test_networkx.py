@@ -182,6 +182,8 @@ def test_what_is_declined_falls_back_to_networkx(backend):
         assert found == pytest.approx(wanted) if isinstance(wanted, dict) else found == wanted
     with pytest.raises(NotImplementedError, match="penstock"):
         nx.pagerank(graph, weight="w", backend=backend)
+    with pytest.raises(nx.NodeNotFound):
+        nx.closeness_centrality(graph, u=99, backend=backend)
 
 
 @pytest.mark.slow

@@ -150,6 +150,9 @@ def test_triples_without_relations(make, kind, arcs):
     graph, _ = make("a\t-\tb\nb\t-\tc\na\t-\tb\n", "e.txt", format=kind, relation="none")
     assert graph.manifest.relations is None
     assert sorted(pairs_of(graph)) == arcs
+    ends = pd.DataFrame({"head": ["a"], "tail": ["b"]})
+    graph, _ = make(ends, format="triples", relation="none")
+    assert pairs_of(graph) == ["ab", "ba"]
 
 
 TU_FILES = {"A": "1, 1\n1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "edge_labels": "0\n1\n1\n"}
@@ -200,7 +203,8 @@ def test_triples_are_split_one_by_one(make):
     rows = {(int(h), int(r), int(t)) for h, r, t in random.integers(0, [60, 3, 60], (4000, 3))}
     rows = {(h, r, t) for h, r, t in rows if h != t}
     text = "".join(f"{h}\t{r}\t{t}\n" for h, r, t in sorted(rows))
-    graph, _ = make(text, "kg.txt", format="triples", split_edges=(0.7, 0.15, 0.15))
+    options = {"split_edges": (0.7, 0.15, 0.15), "relabel": "degree"}
+    graph, _ = make(text, "kg.txt", format="triples", **options)
     graph.validate()
     ids, names = graph.user_ids().to_pylist(), [int(name) for name in graph.manifest.relations]
     csr = graph.csr()

@@ -56,6 +56,13 @@ def ring(tmp_path):
 # -- train, evaluate, predict ----------------------------------------------------------------------
 
 
+def test_a_training_is_profiled(trained):
+    folder, report = trained
+    assert len(report.to_dict()["profile"]["ranks"]) == 1
+    assert str(folder) in report.text()
+    assert gnn.evaluate(folder).text()
+
+
 def test_another_graph(trained, manifest_of, tmp_path):
     folder, _ = trained
     unlabelled = manifest_of(labels=None, classes=None)

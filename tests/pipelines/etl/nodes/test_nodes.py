@@ -123,6 +123,7 @@ def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path, make, kind):
 
 # A column and options; the kind of labels, the names of classes, and labels by row.
 NONE = [0, -1, 1, 1, 0, -1]
+BITS = [0, 1, 1, 1, 0, 1]
 GAPS = {
     "with gaps": ([2, None, 10, 2, 0, None], {}, "class", "0 2 10", [1, -1, 2, 1, 0, -1]),
     "fractions": ([2.5, None, 1, 2, 0, 1], {}, "value", None, None),
@@ -137,6 +138,7 @@ GAPS = {
         NONE,
     ),
     "an empty text": (["a", "", "b", "b", "a", ""], {}, "class", "a b", NONE),
+    "a text among numbers": (BITS, {"label_missing": "?"}, "class", "0 1", BITS),
     "a text": (list("x?yyx?"), {"label_missing": "?"}, "class", "x y", NONE),
 }
 

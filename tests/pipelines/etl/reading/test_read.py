@@ -94,6 +94,16 @@ def test_text_in_pieces_of_any_size(tmp_path, frame, target_bytes, delimiter, en
         np.testing.assert_array_equal(read[column], expected)
 
 
+@pytest.mark.parametrize("target_bytes", [1, 50, 1 << 20])
+def test_parquet_in_pieces_of_row_groups(tmp_path, target_bytes):
+    frame = pd.DataFrame({"src": range(100), "dst": range(100, 200)})
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
+    _, pieces = pieces_of(tmp_path / "a.parquet", target_bytes)
+    assert len(pieces) == (15 if target_bytes == 1 else len(pieces))
+    read = table(tmp_path / "a.parquet", target_bytes)
+    assert read.to_pydict() == {"source": [*range(100)], "target": [*range(100, 200)]}
+
+
 def test_what_cannot_be_cut_is_one_piece(tmp_path):
     (tmp_path / "quoted.csv").write_text('"1","2"\n' * 1000)
     (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000))
@@ -129,7 +139,8 @@ def test_types_of_files_must_agree(tmp_path):
     for second in ({"src": ["a"], "dst": ["b"]}, {"src": [1], "to": [2]}):
         pd.DataFrame(second).to_parquet(tmp_path / "b.parquet")
         refused(tmp_path, "b.parquet")
-    first[:0].to_parquet(tmp_path / "b.parquet")
+    first[:0].to_parquet(tmp_path / "a.parquet")
+    first.to_parquet(tmp_path / "b.parquet")
     assert len(pieces_of(tmp_path)[1]) == 1
 
 
@@ -137,6 +148,7 @@ FRAMES = {
     "names": pd.DataFrame({"a": [1], "b": [2]}),
     "weight": pd.DataFrame({"src": [1], "dst": [2], "weight": [[1.0]]}),
     "lists": pd.DataFrame({"src": [[1]], "dst": [[2]]}),
+    "bytes": pd.DataFrame({"src": [b"0" * 16], "dst": [b"1" * 16]}),
     "empty": pd.DataFrame({"src": [1], "dst": [2]})[:0],
 }
 
@@ -163,6 +175,7 @@ FRAMES = {
         ({"a.parquet": "weight"}, {}, ("a.parquet", "weight")),
         ({"a.parquet": "lists"}, {}, ("a.parquet",)),
         ({"a.parquet": "empty"}, {}, ("a.parquet",)),
+        ({"a.parquet": "bytes"}, {"id_type": "int64"}, ("a.parquet",)),
         ({"a.csv": "1,2\n", "a.tsv": "1\t2\n"}, {}, ()),
         ({"a.xlsx": ""}, {}, ("a.xlsx",)),
         ({}, {}, ()),
@@ -303,6 +316,14 @@ def test_values_that_do_not_fit_their_type(tmp_path, columns, options, bad):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"src": [1, 2, 3], "dst": [1, 2, 3]} | columns), path)
     assert skipped(path, **options)[1] == bad
+
+
+def test_a_header_in_spite_of_the_option(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("src,dst\n1,2\n3,4\n")
+    refused(path, "a.csv", "row 1", header="no")
+    kept, bad = skipped(path, header="no")
+    assert (kept.num_rows, bad) == (2, [1])
 
 
 def test_text_that_is_not_utf8(tmp_path):

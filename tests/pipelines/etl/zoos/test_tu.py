@@ -184,6 +184,12 @@ def test_missing_node_attributes_are_filled(make_folder, tmp_path, how, filled):
         etl(folder, tmp_path / "graph", missing_features=how, overwrite=True)
 
 
+def test_not_one_data_set(make_folder, tmp_path):
+    make_folder()
+    with pytest.raises(InputError, match="tu"):
+        etl(make_folder(name="OTHER"), tmp_path / "graph")
+
+
 def test_options_without_meaning_are_refused(make_folder, tmp_path):
     for name, value in {"source": "a", "on_bad_rows": "skip", "label_kind": "multi"}.items():
         with pytest.raises(UsageError):

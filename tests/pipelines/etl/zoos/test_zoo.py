@@ -19,6 +19,7 @@ from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.zoos import build as zoo_build
 from penstock.pipelines.etl.zoos import rows as zoo_rows
+from penstock.pipelines.etl.zoos import write as zoo_write
 from penstock.pipelines.job.capacity import TaskCapacity
 
 
@@ -36,6 +37,7 @@ def make_zoo(tmp_path, monkeypatch):
         options = {"graph_id": "graph", "self_loops": "drop"} | options
         with monkeypatch.context() as patch:
             patch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
+            patch.setattr(zoo_write, "_ROW_GROUP", 10)
             patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
             etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))
@@ -286,3 +288,6 @@ def test_rows_without_ends_are_nodes_and_graphs(tmp_path):
         (tmp_path / "zoo.csv").write_text(f"graph_id,src,dst,relation,weight,t\n{rows}{bad}")
         with pytest.raises(InputError, match="zoo.csv, row 7"):
             etl(tmp_path / "zoo.csv", tmp_path / "bad", format="zoo", time="t")
+    (tmp_path / "zoo.csv").write_text("graph_id,src,dst\n,1,2\n")
+    with pytest.raises(InputError, match="zoo.csv"):  # no row remains
+        etl(tmp_path / "zoo.csv", tmp_path / "bad", format="zoo", on_bad_rows="skip")
