@@ -45,9 +45,13 @@ def usearch_index(dimension: int, *, cosine: bool) -> Any:
     except ImportError as error:
         raise _missing("usearch", "'penstock-graph[ann]'") from error
     return Index(
-        ndim=dimension, metric="ip", dtype="f16" if cosine else "f32",
-        connectivity=LINKS, expansion_add=BUILD, expansion_search=SEARCH,
-    )  # fmt: skip
+        ndim=dimension,
+        metric="ip",
+        dtype="f16" if cosine else "f32",
+        connectivity=LINKS,
+        expansion_add=BUILD,
+        expansion_search=SEARCH,
+    )
 
 
 def write_usearch(path: Path, values: Array, *, cosine: bool) -> None:
