@@ -88,9 +88,11 @@ class FlowRun:
                 self._run_locked()
         finally:
             if (record := self.record) is not None:
-                if self.options.report and record.state in (State.PASSED, State.FAILED):
-                    page = write_page(record.folder)
-                notify(self.flow, record)
+                try:
+                    if self.options.report and record.state in (State.PASSED, State.FAILED):
+                        page = write_page(record.folder)
+                finally:  # also if a signal comes meanwhile
+                    notify(self.flow, record)
         assert self.record is not None
         return FlowReport.of(self.record, page)
 

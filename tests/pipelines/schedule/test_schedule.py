@@ -211,7 +211,7 @@ def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
     (home / "flow.yaml").write_text(FLOW % 2)
     state = add(home, "--backoff", "3", days=1)
     server = serve(state)
-    server.wait_for(lambda: len(ended(home)) == 1)
+    server.wait_for(lambda: lines(home, "retried"))
     assert server.end() == 0
     server = serve(state)
     server.wait_for(lambda: len(ended(home)) == 3)
