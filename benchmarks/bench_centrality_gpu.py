@@ -286,8 +286,8 @@ def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
     from penstock.pipelines.centrality.output import CentralityWriter
 
     if given.items is not None:
-        tables._LEAST_COST, pieces._MOST_ITEMS = 2e10, 1 << given.items
-        pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
+        tables.LEAST_COST, pieces.MOST_ITEMS = 2e10, 1 << given.items
+        pieces.MOST_ITEMS_OF_LARGE = 1 << given.items
     if given.switch is not None:
         sys.setswitchinterval(given.switch)
     folder = Path(given.parquet)

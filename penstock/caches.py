@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.errors import warn
 
-_SHARED = ("/tmp", "/var/tmp")
+SHARED = ("/tmp", "/var/tmp")
 _TRIAL = b"0" * 4096  # a full disk or quota shows only in a write
 
 
@@ -57,7 +57,7 @@ def have_home() -> None:
 
 def shared_folder(purpose: str) -> Path | None:
     """Return this user's own folder for ``purpose`` in a shared temporary folder."""
-    for where in (os.environ.get("TMPDIR"), *_SHARED):
+    for where in (os.environ.get("TMPDIR"), *SHARED):
         if where:
             folder = Path(where).absolute() / f"penstock-{purpose}-{os.geteuid()}"
             if private_folder(folder, shared=True):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_TOP = Path("/")
+TOP = Path("/")
 _USED = {"memory": "memory.current", "memory.v1": "memory.usage_in_bytes"}
 # Unused file pages are freed when memory is requested.
 _RECLAIMABLE = {"memory": "inactive_file", "memory.v1": "total_inactive_file"}
@@ -87,10 +87,10 @@ def _groups(controller: str) -> Iterator[tuple[str, Path]]:
 
     In a container the own group may be at the top, although its path differs.
     """
-    for line in (_text(_TOP / "proc/self/cgroup") or "").splitlines():
+    for line in (_text(TOP / "proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        mounts = _TOP / "sys/fs/cgroup"
+        mounts = TOP / "sys/fs/cgroup"
         if number == "0" and not controllers:
             found = [(controller, mounts), (controller, mounts / "unified")]
         elif controller in controllers.split(","):

@@ -14,7 +14,7 @@ from penstock.kernels.compiled import njit
 
 _QUERIES = 256  # scored together
 _ROWS = 1 << 14  # rows whose lengths are computed together
-_SCORES = 1 << 20  # of a block, which stays in cache during the search
+SCORES = 1 << 20  # of a block, which stays in cache during the search
 
 
 def nearest(
@@ -40,7 +40,7 @@ def nearest(
         return rows, scores
     # Two roundings of a unit vector, those of the product, and those of the score.
     bound = (vectors.shape[1] + 8) * 2.0**-24
-    step = max(1, _SCORES // max(1, min(len(queries), _QUERIES)))
+    step = max(1, SCORES // max(1, min(len(queries), _QUERIES)))
     for start in range(0, len(queries), _QUERIES):
         cut = slice(start, start + _QUERIES)
         some = np.array(queries[cut])

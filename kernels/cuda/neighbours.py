@@ -12,7 +12,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.product import product
 
-_SCORES = 1 << 26  # of a block: 256 MB
+SCORES = 1 << 26  # of a block: 256 MB
 _QUERIES = 1024
 _EXACT = 1 << 25  # values of vectors gathered at a time for exact scores
 
@@ -35,7 +35,7 @@ def nearest(
     scores = cp.full((len(queries), k), -np.inf, np.float32)
     if not k or not len(vectors):
         return rows, scores
-    step = max(1, _SCORES // max(1, min(len(queries), _QUERIES)))
+    step = max(1, SCORES // max(1, min(len(queries), _QUERIES)))
     for start in range(0, len(queries), _QUERIES):
         cut = slice(start, start + _QUERIES)
         some = cp.ascontiguousarray(queries[cut])

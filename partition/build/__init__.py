@@ -26,7 +26,7 @@ from penstock.threads import spread
 from penstock.progress import Progress
 from penstock.writer import row_cuts
 
-_PIECE_EDGES = 1 << 22
+PIECE_EDGES = 1 << 22
 
 
 def disk_needed(graph: Graph) -> int:
@@ -41,7 +41,7 @@ def disk_needed(graph: Graph) -> int:
 def memory_needed(graph: Graph, threads: int) -> int:
     """Return about how many bytes building the parts takes."""
     id_bytes = id_dtype(graph.num_nodes).itemsize
-    return graph.num_nodes * (24 + threads * (id_bytes + 1)) + threads * _PIECE_EDGES * 40
+    return graph.num_nodes * (24 + threads * (id_bytes + 1)) + threads * PIECE_EDGES * 40
 
 
 def build_parts(
@@ -145,8 +145,8 @@ class _Builder:
         spools = self._spools[rank]
         neighbours = spools["indices"].map()
         foreign = np.zeros(len(parts), bool)
-        for start in range(0, len(neighbours), _PIECE_EDGES):
-            piece = neighbours[start : start + _PIECE_EDGES]
+        for start in range(0, len(neighbours), PIECE_EDGES):
+            piece = neighbours[start : start + PIECE_EDGES]
             self._kernels.mark_foreign(piece, parts, rank, foreign)
         ghosts = np.flatnonzero(foreign).astype(owned.dtype)
         del foreign
@@ -164,7 +164,7 @@ class _Builder:
             for name in spools
         }
         columns = {name: spools[name].map() for name in self._columns}
-        for start, stop in row_cuts(indptr, _PIECE_EDGES):
+        for start, stop in row_cuts(indptr, PIECE_EDGES):
             low, high = indptr[start], indptr[stop]
             rows = indptr[start : stop + 1] - low
             found, order = self._kernels.local_rows(

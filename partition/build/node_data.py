@@ -13,7 +13,7 @@ from penstock.graph import Graph
 from penstock.partition.build.columns import GrowingArray
 from penstock.partition.part import part_folder
 
-_CHUNK_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 26
 
 
 def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
@@ -31,7 +31,7 @@ def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEnt
         )
         for rank, ids in enumerate(owned)
     ]
-    step = max(1, _CHUNK_BYTES // max(entry.width * np.dtype(entry.dtype).itemsize, 1))
+    step = max(1, CHUNK_BYTES // max(entry.width * np.dtype(entry.dtype).itemsize, 1))
     for number, start, stop in files:
         rows = graph.feature_rows(number)
         for rank, ids in enumerate(owned):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _PIECES = 256  # about; it depends on the input alone, so that any cluster writes the same files
 # Nodes and edges of a piece, unless a graph has more; the second for large inputs: the fixed cost
 # of a piece is then a smaller share, and there are still enough pieces.
-_MOST_ITEMS, _MOST_ITEMS_OF_LARGE = 1 << 22, 1 << 23
-_LEAST_COST = 1e7  # cost of a piece: some milliseconds
+MOST_ITEMS, MOST_ITEMS_OF_LARGE = 1 << 22, 1 << 23
+LEAST_COST = 1e7  # cost of a piece: some milliseconds
 # A graph beyond these is computed by several tasks, each with a share of its sources.
-_LARGE_ITEMS = 1 << 23
+LARGE_ITEMS = 1 << 23
 _LARGE_COST = 3e10
 _LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in memory is finite
 
@@ -118,10 +118,10 @@ def cut(
     barriers  (graphs,) int64, ascending: a range has graphs of one value only
     A large graph has a range of its own.
     """
-    least = _LEAST_COST if least_cost is None else least_cost
+    least = LEAST_COST if least_cost is None else least_cost
     most = max(float(costs.sum()) / _PIECES, least)
-    most_items = min(max(int(items.sum()) // _PIECES, _MOST_ITEMS), _MOST_ITEMS_OF_LARGE)
-    large = (items > _LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
+    most_items = min(max(int(items.sum()) // _PIECES, MOST_ITEMS), MOST_ITEMS_OF_LARGE)
+    large = (items > LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
     before_costs = np.concatenate([[0.0], np.cumsum(costs)])
     before_items = offsets_of(items)
     larges = np.flatnonzero(large)

@@ -25,7 +25,7 @@ from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
 _SHARES = 256  # at most; the shares depend on the input alone
-_LEAST_COST = 1e8  # cost of a share: some tenths of a second
+LEAST_COST = 1e8  # cost of a share: some tenths of a second
 _CHANCE = 0.1  # probability that the error of some node exceeds the bound
 _FIELDS = ("reached", "total", "inverse", "eccentricity")
 
@@ -51,7 +51,7 @@ class Shares:
             drawn = np.random.Generator(np.random.Philox(options.seed)).permutation(nodes)
             listed = np.sort(drawn[:wanted]).astype(np.int64)
         cost = float(len(listed)) * (nodes + edges)
-        count = int(min(_SHARES, max(1, len(listed)), max(1, cost // _LEAST_COST)))
+        count = int(min(_SHARES, max(1, len(listed)), max(1, cost // LEAST_COST)))
         return Shares(listed, count)
 
     def share(self, number: int) -> Array:

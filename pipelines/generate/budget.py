@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Beyond this many threads, the memory of their shards outgrows the gain.
-_MOST_THREADS = 8
+MOST_THREADS = 8
 _SHUFFLED = 1 << 18  # ids shuffled at a time
 INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow
 
@@ -49,7 +49,7 @@ class Budget:
 
     def __init__(self, memory: str | None = None, threads: int | None = None) -> None:
         self.limit = parse_bytes(memory) if memory else available_memory() // 2
-        self.threads = threads or min(cores(), _MOST_THREADS)
+        self.threads = threads or min(cores(), MOST_THREADS)
         self.left = self.limit
 
     def take(self, size: int, purpose: str) -> None:

@@ -34,7 +34,7 @@ from penstock.writer import SHARD_EDGES, row_cuts, write_shard
 if TYPE_CHECKING:
     from penstock.pipelines.generate.pieces import Pieces
 
-_BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
+BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
 _MOST_BIN_BITS = 13
 _KEY_BYTES = 8
 
@@ -50,7 +50,7 @@ class ShardBuilder:
         arcs = source.expected * (2 if rules.undirected else 1)
         self.target_bits = max(source.nodes - 1, 1).bit_length()
         self.relation_bits = max(source.relations - 1, 0).bit_length()
-        bin_bits = min((arcs // _BIN_ARCS).bit_length(), _MOST_BIN_BITS, self.target_bits)
+        bin_bits = min((arcs // BIN_ARCS).bit_length(), _MOST_BIN_BITS, self.target_bits)
         shift = self.target_bits - bin_bits
         if shift + self.target_bits + self.relation_bits > 64:
             raise UsageError("too many nodes and relations: an edge needs more than 64 bits")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_BYTES = 1 << 26
-_LEAST_ROWS = 1 << 14
+LEAST_ROWS = 1 << 14
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def _rows_at_once(file: Any, groups: range, columns: Sequence[str]) -> int:
     fixed = sum(_fixed_width(file.schema_arrow.field(name).type) for name in columns)
     # Dictionaries make strings look smaller than they are.
     width = max(size / max(rows, 1), fixed)
-    return int(min(max(_BATCH_BYTES / max(width, 1), _LEAST_ROWS), BATCH_ROWS))
+    return int(min(max(_BATCH_BYTES / max(width, 1), LEAST_ROWS), BATCH_ROWS))
 
 
 def _fixed_width(kind: pa.DataType) -> int:

@@ -39,13 +39,13 @@ FORMAT = Format(
 )
 
 # Ids per file: large enough for full speed, small enough that many workers have some.
-_FILE_IDS = (1 << 18, 1 << 24)
+FILE_IDS = (1 << 18, 1 << 24)
 _FILES = 64
 
 
 def files_of(walks: int, length: int) -> FileRanges:
     """Return how walks are spread over files."""
-    low, high = _FILE_IDS
+    low, high = FILE_IDS
     ids = min(max(walks * length // _FILES, low), high)
     return FileRanges(walks, max(1, ids // length))
 

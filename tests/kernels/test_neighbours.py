@@ -61,7 +61,7 @@ def test_equal_rows_tie_wherever_blocks_end(backend, monkeypatch, cosine):
     vectors = np.repeat(one, 997, axis=0)
     queries = np.concatenate([one, vectors_of(2, 100, seed=1)])
     for scores in (1 << 20, 3 * 50, 3 * 7):
-        monkeypatch.setattr(module, "_SCORES", scores)
+        monkeypatch.setattr(module, "SCORES", scores)
         put = backend.put
         rows, found = module.nearest(put(queries), put(vectors), 20, cosine=cosine)
         np.testing.assert_array_equal(backend.get(rows), np.tile(np.arange(20), (3, 1)))

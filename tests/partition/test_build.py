@@ -98,7 +98,7 @@ def some_graph(**columns):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_features_are_the_owned_rows_of_every_file(sparse, tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.writer.FEATURE_FILE_BYTES", 2000)
-    monkeypatch.setattr("penstock.partition.build.node_data._CHUNK_BYTES", 100)
+    monkeypatch.setattr("penstock.partition.build.node_data.CHUNK_BYTES", 100)
     features = np.random.default_rng(0).random((200, 7)).astype(np.float32)
     features[features < 0.6] = 0
     given = sp.csr_matrix(features) if sparse else features
@@ -113,5 +113,5 @@ def test_features_are_the_owned_rows_of_every_file(sparse, tmp_path, monkeypatch
 def test_the_same_bytes_for_any_shards_and_pieces(tmp_path, monkeypatch):
     csr = some_graph(weights=np.arange(1500, dtype=np.float64))
     one = parted(tmp_path / "one", csr, 3, shard_edges=10**6).manifest.files
-    monkeypatch.setattr("penstock.partition.build._PIECE_EDGES", 17)
+    monkeypatch.setattr("penstock.partition.build.PIECE_EDGES", 17)
     assert parted(tmp_path / "many", csr, 3, shard_edges=33).manifest.files == one

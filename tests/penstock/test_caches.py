@@ -17,7 +17,7 @@ def shared(tmp_path, monkeypatch):
     folder = tmp_path / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)
-    monkeypatch.setattr(caches, "_SHARED", ())
+    monkeypatch.setattr(caches, "SHARED", ())
     monkeypatch.setenv("TMPDIR", str(folder))
     for name in ("PENSTOCK_CACHE", "PENSTOCK_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -16,7 +16,7 @@ GiB = 1 << 30
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """An empty tree in which control groups are looked for."""
-    monkeypatch.setattr(limits, "_TOP", tmp_path)
+    monkeypatch.setattr(limits, "TOP", tmp_path)
     return tmp_path
 
 

@@ -115,7 +115,7 @@ def small_pieces(monkeypatch):
     """Many chunks, bins and shards out of small graphs."""
     monkeypatch.setattr(RmatSource, "step", 5000)
     monkeypatch.setattr(build, "CHUNK", 5000)
-    monkeypatch.setattr(build, "_BIN_ARCS", 1 << 9)
+    monkeypatch.setattr(build, "BIN_ARCS", 1 << 9)
     monkeypatch.setattr(build, "SHARD_EDGES", 1 << 12)
     monkeypatch.setattr(zoo_job, "SHARD_EDGES", 1 << 14)
 
@@ -135,7 +135,7 @@ KINDS = [
 def test_threads_do_not_matter(kind, options, tmp_path, monkeypatch):
     several = made(kind, tmp_path / "several", **options)
     assert several.num_shards > 3
-    monkeypatch.setattr(budget, "_MOST_THREADS", 1)
+    monkeypatch.setattr(budget, "MOST_THREADS", 1)
     alone = made(kind, tmp_path / "alone", **options)
     assert checksums(alone) == checksums(several)
     other = made(kind, tmp_path / "other", seed=1, **options)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.workers.processes import process_start
 
-_SHM = Path("/dev/shm")
+SHM = Path("/dev/shm")
 _NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it started
 
 
@@ -41,18 +41,18 @@ def forget_segments() -> None:
 
 def _own_note() -> Path:
     pid = os.getpid()
-    return _SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
+    return SHM / f"penstock-{os.getuid()}-{pid}-{process_start(pid)}"
 
 
 def sweep_segments() -> None:
     """Remove what dead processes of this user recorded and left on this host."""
     with suppress(OSError):
-        for note in _SHM.glob(f"penstock-{os.getuid()}-*"):
+        for note in SHM.glob(f"penstock-{os.getuid()}-*"):
             found = _NOTE.match(note.name)
             if not found or process_start(int(found[2])) == int(found[3]) or not _is_ours(note):
                 continue
             for path in map(Path, note.read_text(encoding="utf-8").splitlines()):
-                if path.parent == _SHM:  # nothing elsewhere
+                if path.parent == SHM:  # nothing elsewhere
                     path.unlink(missing_ok=True)
             note.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ from penstock.kernels.streams import Stream
 from penstock.threads import spread
 
 _ROWS = 1 << 14  # nodes that a thread draws at a time
-_DEVICE_BYTES = 64 << 20  # bytes of vectors that a GPU draws at a time
+DEVICE_BYTES = 64 << 20  # bytes of vectors that a GPU draws at a time
 _NODES, _RELATIONS = 0, 1  # the ``step`` of draws
 
 
@@ -41,7 +41,7 @@ def _fill_on_device(seed: int, nodes: Array, out: DeviceArray, factor: np.float3
 
     from penstock.kernels.cuda.uniform_rows import uniform_rows as drawn
 
-    rows = max(1, _DEVICE_BYTES // (4 * out.shape[1]))
+    rows = max(1, DEVICE_BYTES // (4 * out.shape[1]))
     for first in range(0, len(nodes), rows):
         some = cp.asarray(nodes[first : first + rows])
         numbers = drawn(seed, Stream.EMBED_INIT, some, out.shape[1], _NODES)

@@ -69,7 +69,7 @@ VALIDATION = "valid"  # the split that a training run is validated on
 _ASSIGN, _BATCH_ORDER = 3, 4
 _MOST_PAIRS = 16  # of partitions; more than a buffer of four has
 _LAUNCHED = 16  # batches that a GPU still has to train while the host waits for earlier ones
-_LOOK = 0.2  # seconds between two checks whether the run was cancelled
+LOOK = 0.2  # seconds between two checks whether the run was cancelled
 
 
 @dataclass(frozen=True)
@@ -533,7 +533,7 @@ class EmbedTrainer(Trainer):
         """Report the number of trained edges; return whether all known losses are finite."""
         self.done += count
         now = time.monotonic()
-        if now - self._looked < _LOOK:
+        if now - self._looked < LOOK:
             return True
         self._looked = now
         self.comm.check()

@@ -29,7 +29,7 @@ __all__ = [
 
 # Limits of a small graph. All threads of a worker share a larger one, and have separate memory for
 # its nodes only.
-_SMALL_ITEMS = 1 << 22
+SMALL_ITEMS = 1 << 22
 
 
 def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
@@ -120,4 +120,4 @@ def _sources(batch: GraphBatch, sources: Array | None) -> tuple[Array, Array]:
 def _is_small(batch: GraphBatch) -> bool:
     """Return whether every thread may copy the edges of the batch's largest graph."""
     edges, sizes = np.diff(batch.indptr[batch.ptr]), batch.sizes
-    return int((edges + sizes).max(initial=0)) <= _SMALL_ITEMS
+    return int((edges + sizes).max(initial=0)) <= SMALL_ITEMS

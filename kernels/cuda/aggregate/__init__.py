@@ -36,7 +36,7 @@ from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
 _THREADS = 128  # of a block with one row per warp: small, so that no warp waits long for others
-_EDGES_AT_ONCE = 1 << 25  # of a transpose
+EDGES_AT_ONCE = 1 << 25  # of a transpose
 _EDGES_A_THREAD = 8  # kEdgesAThread of aggregate/aggregate.cu
 _FEW_EDGES = 32  # per row: below, a neighbour's lanes take a row, else a warp does
 
@@ -163,7 +163,7 @@ def gather_max_back(
 def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column.
 
-    Besides the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the largest
+    Besides the result it takes 16 bytes for each of at most EDGES_AT_ONCE edges, or of the largest
     column.
     """
     ids, weights = block.indices, block.weights
@@ -202,7 +202,7 @@ def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
     found = []
     first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])
     while low < edges:
-        most = cp.asarray(np.array([low + _EDGES_AT_ONCE]))
+        most = cp.asarray(np.array([low + EDGES_AT_ONCE]))
         last = max(first + 1, int(cp.searchsorted(indptr, most, side="right")[0]) - 1)
         last = min(last, columns)
         high = int(indptr[last])

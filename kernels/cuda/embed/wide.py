@@ -24,7 +24,7 @@ from penstock.kernels.embed_rules import EmbedRules
 _FILE, _PRODUCT_FILE = "embed/wide", "embed/product"
 _NULL = np.uint64(0)
 _THREADS, _MOST_BLOCKS = 256, 1 << 16
-_SCORES = 1 << 26  # in memory at a time: 256 MiB
+SCORES = 1 << 26  # in memory at a time: 256 MiB
 
 
 def prepare() -> None:
@@ -87,7 +87,7 @@ def multiply(
     vectors = cp.empty((sides * edges, dim), cp.float32)
     weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
     most = min(chunk, edges)
-    at_once = max(1, min(most, _SCORES // max(count, 1)))
+    at_once = max(1, min(most, SCORES // max(count, 1)))
     pieces = -(-most // at_once)  # of a chunk, the last may have fewer
     scores = cp.empty((at_once, count), cp.float32)
     sums = in_negatives

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
-_ROWS = 1 << 22  # rows whose graphs one task counts
-_LEAST_COST = 2e9  # rows of a piece: smaller ones take longer to read than to compute
+ROWS = 1 << 22  # rows whose graphs one task counts
+LEAST_COST = 2e9  # rows of a piece: smaller ones take longer to read than to compute
 # Options that are etl's, too.
 _READING = (
     "format",
@@ -87,7 +87,7 @@ class TableInput(CentralityInput):
         runs, written = write_runs(self.job, workers, output.scratch)
         self.bad_rows = self.job.counts.bad_rows
         samples = [one for run in written for one in run["samples"]]
-        ranges = choose_ranges(samples, _ROWS)
+        ranges = choose_ranges(samples, ROWS)
         calls = [(part, part.of(runs), self.job.once) for part in ranges]
         sizes = [sum(rows for _, rows in samples) // len(ranges)] * len(ranges)
         counted = workers.tasks("count", count_graphs, calls, sizes, "edges")
@@ -101,7 +101,7 @@ class TableInput(CentralityInput):
         if self.options.distances:
             items = items + rows**2 // 32
         users = as_user_has_them(ids, unsigned=self.job.layout.graph_type == "uint64")
-        for first, stop, large in cut(costs, items, least_cost=_LEAST_COST):
+        for first, stop, large in cut(costs, items, least_cost=LEAST_COST):
             part = GraphRange(ids[first].as_py(), ids[stop].as_py() if stop < len(ids) else None)
             yield TablePiece(
                 ids=users.take(as_arrow(np.arange(first, stop))),

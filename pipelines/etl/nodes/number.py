@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
     from penstock.pipelines.etl.options import EtlOptions
 
-_ID_BYTES = 64  # memory of one id while a range of ids is made distinct
+ID_BYTES = 64  # memory of one id while a range of ids is made distinct
 _SMALL_IDS = 4 << 20  # up to these bytes one task is faster than the start of several
 
 
@@ -131,7 +131,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
-    needed = math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4))
+    needed = math.ceil(size * ID_BYTES / 8 / (job.capacity.task_memory * 0.4))
     ranges = job.chosen("id-ranges", max(needed, job.capacity.tasks if size > _SMALL_IDS else 1))
     parts = list(_ranges(folders, ranges))
     kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(parts))]

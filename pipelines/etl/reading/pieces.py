@@ -20,7 +20,7 @@ from penstock.pipelines.tables.sample import first_lines, first_rows, names_colu
 from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
 from penstock.pipelines.tables.split import Dialect
 
-_LEAST = 4 << 20  # bytes of a piece: a few of them keep all threads of a laptop reading
+LEAST = 4 << 20  # bytes of a piece: a few of them keep all threads of a laptop reading
 _PIECES = 8
 
 
@@ -39,7 +39,7 @@ def find_pieces(
     """
     files = find_files(paths, None if kind == "tu" else kind)
     if target_bytes is None:
-        target_bytes = min(TARGET, max(_LEAST, sum(map(file_size, files)) // _PIECES))
+        target_bytes = min(TARGET, max(LEAST, sum(map(file_size, files)) // _PIECES))
     found: list[Piece] = []
     if kind == "tu":
         return [Piece(paths[0], kind, bytes=sum(map(file_size, files)))]

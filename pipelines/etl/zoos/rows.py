@@ -19,7 +19,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys, with_direction
 
 # Rows sorted at a time: few enough that their keys fit the cache.
-_BIN_ROW_BITS = 16
+BIN_ROW_BITS = 16
 
 
 def build_csr(
@@ -42,7 +42,7 @@ def build_csr(
     target_bits = max(rows - 1, 1).bit_length()
     relation_bits = 0 if relations is None else _bits(relations)
     # Row, target, relation and direction share one 64-bit key.
-    row_bits = min(_BIN_ROW_BITS, 61 - target_bits - relation_bits)
+    row_bits = min(BIN_ROW_BITS, 61 - target_bits - relation_bits)
     starts = np.append(np.arange(0, rows, 1 << row_bits), rows)
     csr, both_ways = kernel("csr", sources), not options.directed
     keys, edges, offsets = csr.bin_edges(

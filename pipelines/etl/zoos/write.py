@@ -24,7 +24,7 @@ from penstock.pipelines.etl.writing.build import put_shard
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROW_GROUP = 1 << 20
+ROW_GROUP = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def write_zoo_nodes(
         for folder in ranges:
             counts = spill.take(folder, "graph_nodes", np.int64)
             ids, ends = SortedIds.load(folder), np.cumsum(counts)
-            for start in range(0, len(ids), _ROW_GROUP):
-                stop = min(start + _ROW_GROUP, len(ids))
+            for start in range(0, len(ids), ROW_GROUP):
+                stop = min(start + ROW_GROUP, len(ids))
                 values = as_user_has_them(ids.slice(start, stop), unsigned=unsigned)
                 of = np.searchsorted(ends, np.arange(start, stop), side="right") + graph
                 yield pa.table({"id": values, "graph": of.astype(id_dtype(graphs))})
@@ -193,9 +193,9 @@ def write_in_groups(
         waiting = schema.empty_table()
         for table in tables:
             waiting = pa.concat_tables([waiting, table.cast(schema)])
-            while len(waiting) >= _ROW_GROUP:
-                writer.write_table(waiting.slice(0, _ROW_GROUP).combine_chunks())
-                waiting = waiting.slice(_ROW_GROUP)
+            while len(waiting) >= ROW_GROUP:
+                writer.write_table(waiting.slice(0, ROW_GROUP).combine_chunks())
+                waiting = waiting.slice(ROW_GROUP)
         if len(waiting):
-            writer.write_table(waiting.combine_chunks(), row_group_size=_ROW_GROUP)
+            writer.write_table(waiting.combine_chunks(), row_group_size=ROW_GROUP)
     return file_entry(root, name)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
-_TEXT_TARGET = 1 << 24  # bytes of a piece of text
-_PIECE_WORDS = 1 << 24  # numbers written at a time
+TEXT_TARGET = 1 << 24  # bytes of a piece of text
+PIECE_WORDS = 1 << 24  # numbers written at a time
 _UNPACKED = 4  # text is about this many times larger than compressed
 # The least average bytes of a word with its blank, and of an id. Bytes of an id's number with the
 # offset of its sentence.
@@ -150,7 +150,7 @@ class FilesInput(Input):
     def _text(self, path: str) -> Iterator[Part]:
         packed = codec_of(path) is not None
         without_mark(head_of(path), path)  # reports damage before anything is read
-        for piece in byte_range_pieces(path, "text", file_size(path), _TEXT_TARGET, whole=packed):
+        for piece in byte_range_pieces(path, "text", file_size(path), TEXT_TARGET, whole=packed):
             size = piece.bytes * (_UNPACKED if packed else 1)
             yield Part(piece, None, size // _OF_WORD + 1)
 
@@ -327,7 +327,7 @@ def encode_ids(
             tokens = _nodes(opened, sentences, internal=internal)
             counts += np.bincount(tokens, minlength=opened.num_nodes)
         waiting.append(without_unknown(tokens, sentences.offsets))
-        if sum(len(tokens) for tokens, _ in waiting) >= _PIECE_WORDS:
+        if sum(len(tokens) for tokens, _ in waiting) >= PIECE_WORDS:
             save()
     if any(len(offsets) > 1 for _, offsets in waiting):
         save()

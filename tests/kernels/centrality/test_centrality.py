@@ -45,7 +45,7 @@ class Large:
     def __getattr__(self, name):
         def call(*given, **options):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(cpu, "_SMALL_ITEMS", -1)
+                patch.setattr(cpu, "SMALL_ITEMS", -1)
                 return getattr(cpu, name)(*given, **options)
 
         return call

@@ -414,7 +414,7 @@ def test_wide_dimensions(cuda, model, dim):
 def test_wide_rows_some_edges_at_a_time(cuda, monkeypatch, at_once, shared):
     from penstock.kernels.cuda.embed import wide
 
-    monkeypatch.setattr(wide, "_SCORES", at_once)
+    monkeypatch.setattr(wide, "SCORES", at_once)
     compare_gradients(cuda, EmbedRules(Model.COMPLEX, 520, chunk=20), 47, 10, 60, shared=shared)
 
 

@@ -122,7 +122,7 @@ def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, we
     columns.sort(axis=1)
     weights = rng.random(3200).astype(np.float32) if weighted else None
     block = ScaledCSR(np.arange(401) * 8, columns.ravel().astype(ids), 100, weights)
-    monkeypatch.setattr(cuda, "_EDGES_AT_ONCE", at_once)
+    monkeypatch.setattr(cuda, "EDGES_AT_ONCE", at_once)
     there = replace(
         block,
         indptr=cp.asarray(block.indptr),

@@ -168,7 +168,7 @@ def test_options_that_do_not_go_together(tmp_path, options, named):
 
 def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     """Parts follow from the input alone, and what is whole is not computed again."""
-    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces.LEAST_COST", 20_000.0)
     generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
     whole = centrality(tmp_path / "zoo", tmp_path / "whole")
     assert whole.pieces > 5
@@ -208,7 +208,7 @@ def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
 def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     """2 ** 1030 shortest paths: their shares are no numbers, which is said."""
     if large:
-        monkeypatch.setattr("penstock.pipelines.centrality.pieces._LARGE_ITEMS", 100)
+        monkeypatch.setattr("penstock.pipelines.centrality.pieces.LARGE_ITEMS", 100)
     rows = [(2, 0, 1)]
     for i in range(0, 3 * 1030, 3):
         rows += [(1, i, i + 1), (1, i, i + 2), (1, i + 1, i + 3), (1, i + 2, i + 3)]
@@ -240,7 +240,7 @@ def test_samples_of_any_epsilon(epsilon):
 
 @pytest.mark.multigpu
 def test_two_gpus_write_what_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 1e5)
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces.LEAST_COST", 1e5)
     generate("zoo", tmp_path / "zoo", graphs=600, seed=3)
     files = []
     for name, cluster in (("one", "threads"), ("two", "mpi")):

@@ -94,10 +94,10 @@ def compute(path, out, **options):
 @pytest.mark.parametrize("graphs", [int, str], ids=["integers", "strings"])
 def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs):
     """Over rows, row groups and files, in any order."""
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LEAST_COST", 2_000.0)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._ROWS", 100)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table.LEAST_COST", 2_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table.ROWS", 100)
     monkeypatch.setattr("penstock.pipelines.tables.parquet.BATCH_ROWS", 150)
-    monkeypatch.setattr("penstock.pipelines.tables.parquet._LEAST_ROWS", 150)
+    monkeypatch.setattr("penstock.pipelines.tables.parquet.LEAST_ROWS", 150)
     zoo = {graphs(name): graph for name, graph in draw(60).items()}
     rows = rows_of(zoo)
     np.random.default_rng(1).shuffle(rows)
@@ -161,8 +161,8 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     options = {"metrics": ",".join(METRICS), "weighted": weighted, "distances": True}
     weight = "weight" if weighted else None
     compute(tmp_path / "e.parquet", tmp_path / "whole", **options)
-    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LARGE_ITEMS", 500)
-    monkeypatch.setattr("penstock.pipelines.centrality.sources._LEAST_COST", 5_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces.LARGE_ITEMS", 500)
+    monkeypatch.setattr("penstock.pipelines.centrality.sources.LEAST_COST", 5_000.0)
     for name in ("e.parquet", "zoo"):
         report = compute(tmp_path / name, tmp_path / f"out-{name}", **options)
         assert report.failed == 0
@@ -240,7 +240,7 @@ def test_json_lines(tmp_path, form, names):
 
 
 def test_json_lines_say_their_direction_and_are_read_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", 2000)
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces.LEAST", 2000)
     monkeypatch.setattr("penstock.pipelines.tables.json_graphs.BLOCK", 700)
     zoo = draw(30, directed=True, names=int)
     lines = []
@@ -375,7 +375,7 @@ def lines_of(path, bodies):
 @pytest.mark.parametrize("least", [8, 1 << 22], ids=["two tasks", "one task"])
 def test_lines_of_one_id_are_not_one_graph(tmp_path, monkeypatch, least):
     """What several graphs are called names none of them: joined, their values would be wrong."""
-    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", least)
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces.LEAST", least)
     bodies = [{"id": 5, "edges": [[0, 1]]}, {"id": 2, "edges": [[0, 1]]}]
     path = lines_of(tmp_path / "a.jsonl", [*bodies, {"id": 5, "nodes": [3], "edges": []}])
     for job in (compute, etl):
@@ -385,7 +385,7 @@ def test_lines_of_one_id_are_not_one_graph(tmp_path, monkeypatch, least):
 
 
 def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", 8)
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces.LEAST", 8)
     bodies = [
         {"id": 10, "edges": [[0, 1]]},
         {"id": "a", "edges": [["x", 7]]},

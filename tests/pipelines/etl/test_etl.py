@@ -72,7 +72,7 @@ def test_same_bytes_however_the_input_is_cut(tmp_path, make, kind, monkeypatch):
     for i, start in enumerate(range(0, 3000, 450)):
         table.iloc[start : start + 450].to_parquet(many / f"part-{i}.parquet", row_group_size=100)
     # Several ranges of ids, too.
-    monkeypatch.setattr(number_nodes, "_ID_BYTES", 10**7)
+    monkeypatch.setattr(number_nodes, "ID_BYTES", 10**7)
     cut, _ = make(many, name="cut", **options)
     assert whole.manifest.files == cut.manifest.files
     assert len(list((cut.path / "heldout").iterdir())) == 2

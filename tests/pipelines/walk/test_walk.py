@@ -24,7 +24,7 @@ def checksums(folder):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(output, "_FILE_IDS", (256, 256))
+    monkeypatch.setattr(output, "FILE_IDS", (256, 256))
 
 
 # -- what comes out --------------------------------------------------------------------------------

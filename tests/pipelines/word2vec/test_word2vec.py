@@ -250,8 +250,8 @@ def test_text_cut_anywhere_is_the_same(tmp_path, monkeypatch, block, target):
     more = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
     word2vec(packed(tmp_path / "a.txt", data), tmp_path / "a", **more)
     monkeypatch.setattr(words, "BLOCK", block)
-    monkeypatch.setattr(files, "_TEXT_TARGET", target)
-    monkeypatch.setattr(files, "_PIECE_WORDS", 100)
+    monkeypatch.setattr(files, "TEXT_TARGET", target)
+    monkeypatch.setattr(files, "PIECE_WORDS", 100)
     folder = tmp_path / "folder"
     folder.mkdir()
     packed(folder / "1.txt.gz", "\n".join(LINES[:40]).encode())
@@ -301,7 +301,7 @@ def test_bad_text(tmp_path):
 
 def test_a_sentence_of_millions_of_words(tmp_path, monkeypatch):
     monkeypatch.setattr(words, "BLOCK", 1 << 16)
-    monkeypatch.setattr(files, "_TEXT_TARGET", 1 << 20)
+    monkeypatch.setattr(files, "TEXT_TARGET", 1 << 20)
     path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
     report = word2vec(path, tmp_path / "v", dim=8, epochs=1, sample=1e-6)
     assert report.words == 1_000_000

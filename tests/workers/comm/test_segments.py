@@ -61,7 +61,7 @@ def test_only_what_a_dead_process_noted_is_removed():
 
 def test_nothing_outside_is_removed(tmp_path, tmp_path_factory, monkeypatch):
     """Every user may write to /dev/shm, so a note may hold anything."""
-    monkeypatch.setattr(segments, "_SHM", tmp_path)
+    monkeypatch.setattr(segments, "SHM", tmp_path)
     outside, inside = tmp_path_factory.mktemp("outside") / "thesis", tmp_path / "segment"
     outside.touch()
     inside.touch()

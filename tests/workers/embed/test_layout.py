@@ -23,14 +23,14 @@ def graph(tmp_path_factory):
 def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
     graph, tmp_path, monkeypatch, assigned, spread
 ):
-    monkeypatch.setattr(module, "_GROUP", 20)
+    monkeypatch.setattr(module, "GROUP", 20)
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     if assigned:
         parts = np.random.default_rng(1).integers(0, 6, graph.num_nodes)
         layout = NodeLayout.of_assignment(parts, 6)
     made = []
     for threads, piece in ((1, 100), (3, 1 << 22)):
-        monkeypatch.setattr(module, "_PIECE", piece)
+        monkeypatch.setattr(module, "PIECE", piece)
         folder = tmp_path / str(threads)
         made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
     buckets, other = made
@@ -60,7 +60,7 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
 
 
 def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_GROUP", 500)  # 20 groups
+    monkeypatch.setattr(module, "GROUP", 500)  # 20 groups
     layout, nodes = NodeLayout.ranges(graph.num_nodes, 1), graph.num_nodes
     by_node = np.zeros(2)
     for seed in range(6):

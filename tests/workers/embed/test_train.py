@@ -139,7 +139,7 @@ def test_a_resumed_training_is_the_same(run, tmp_path, ranks, more, optimizer):
 def test_an_interrupted_training_resumes_within_an_epoch(
     run, whole, tmp_path, monkeypatch, ranks, more, stops
 ):
-    monkeypatch.setattr(module, "_LOOK", 0)  # at every batch
+    monkeypatch.setattr(module, "LOOK", 0)  # at every batch
     places = set()
     more = {**more, "checkpoint_minutes": 1e-9}
     for stop in stops:
@@ -419,7 +419,7 @@ def test_a_gpu_draws_the_initial_vectors_of_cores(monkeypatch):
     nodes = np.random.default_rng(0).permutation(5000)[:3000]
     on_cores = np.full((3001, 100), np.nan, np.float32)
     initial.fill_nodes(7, nodes, on_cores, 0.3)
-    monkeypatch.setattr(initial, "_DEVICE_BYTES", 1 << 18)  # several pieces
+    monkeypatch.setattr(initial, "DEVICE_BYTES", 1 << 18)  # several pieces
     on_device = cp.full((3001, 100), cp.nan, cp.float32)
     initial.fill_nodes(7, nodes, on_device, 0.3)
     np.testing.assert_array_equal(on_device.get(), on_cores)

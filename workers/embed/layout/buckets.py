@@ -38,8 +38,8 @@ from penstock.threads import spread
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import Share
 
-_PIECE = 1 << 22  # edges that a thread counts or scatters together
-_GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
+PIECE = 1 << 22  # edges that a thread counts or scatters together
+GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
 _GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
@@ -253,7 +253,7 @@ def build_buckets(
     names = graph.manifest.relations
     relations = None if names is None else len(names)
     edges, buckets = graph.num_edges, layout.partitions**2
-    groups = min(max(1, -(-edges // (_GROUP * buckets))), _GROUPS)
+    groups = min(max(1, -(-edges // (GROUP * buckets))), _GROUPS)
     identity = {
         "graph": graph.digest,
         "starts": layout.starts.tolist(),
@@ -355,12 +355,12 @@ def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None)
 
 
 def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first row, last row) of consecutive rows with about ``_PIECE`` edges."""
+    """Yield (shard, first row, last row) of consecutive rows with about ``PIECE`` edges."""
     for number in range(graph.num_shards):
         shard = graph.shard(number)
         start = 0
         while start < shard.rows:
-            wanted = int(shard.indptr[start]) + _PIECE
+            wanted = int(shard.indptr[start]) + PIECE
             stop = int(np.searchsorted(shard.indptr, wanted, side="right")) - 1
             stop = min(max(stop, start + 1), shard.rows)
             yield number, start, stop

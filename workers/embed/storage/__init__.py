@@ -29,7 +29,7 @@ from penstock.sizes import need_disk
 PAGE = 4096
 RESTORE = "Restore the file or train again with --overwrite"  # of a damaged table of a run
 THREADS = 8  # of a table, each with one request in flight
-_CHUNK = 4 << 20  # bytes of one request
+CHUNK = 4 << 20  # bytes of one request
 _MOST_CHUNKS = 480  # of a partition: their sums fit into the page of a place
 
 Slot = Sequence[AnyArray]
@@ -91,7 +91,7 @@ class Geometry:
     @property
     def chunk_bytes(self) -> int:
         """Bytes of a request: doubled until the sums of all requests fit in a page."""
-        chunk = _CHUNK
+        chunk = CHUNK
         while self.arrays * -(-self.array_bytes // chunk) > _MOST_CHUNKS:
             chunk *= 2
         return chunk

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Least values of a piece, some 20 microseconds; most pieces per thread, so that a late thread does
 # less.
-_LEAST, _PIECES = 1 << 15, 4
+LEAST, _PIECES = 1 << 15, 4
 
 
 def one_slice(rows: Array) -> slice | None:
@@ -63,7 +63,7 @@ def copy_rows(source: AnyArray, to: AnyArray, pool: ThreadPool | None = None) ->
 def _over(
     pool: ThreadPool | None, x: AnyArray, rows: int, work: Callable[[int, int], None]
 ) -> None:
-    pieces = rows * x.shape[1] // _LEAST
+    pieces = rows * x.shape[1] // LEAST
     if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
         work(0, rows)
         return

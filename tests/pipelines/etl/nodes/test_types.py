@@ -24,7 +24,7 @@ COLUMNS = {"source_type": "column:from", "target_type": "column:to"}
     ],
 )
 def test_user_5_is_not_item_5(tmp_path, make, monkeypatch, kind, options):
-    monkeypatch.setattr(number_nodes, "_ID_BYTES", 10**8)  # several ranges of ids
+    monkeypatch.setattr(number_nodes, "ID_BYTES", 10**8)  # several ranges of ids
     table = pd.DataFrame(BOUGHT, columns=["user", "item"]).assign(**{"from": "user", "to": "item"})
     named = {"source": "user", "target": "item"}
     if kind == "npz":

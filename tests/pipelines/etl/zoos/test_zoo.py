@@ -36,8 +36,8 @@ def make_zoo(tmp_path, monkeypatch):
         options = {"time": "time" if "time" in names else None, "directed": False} | options
         options = {"graph_id": "graph", "self_loops": "drop"} | options
         with monkeypatch.context() as patch:
-            patch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
-            patch.setattr(zoo_write, "_ROW_GROUP", 10)
+            patch.setattr(zoo_rows, "BIN_ROW_BITS", row_bits)
+            patch.setattr(zoo_write, "ROW_GROUP", 10)
             patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
             etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))

@@ -42,7 +42,7 @@ def same(one, other):
 @pytest.mark.parametrize("direct", [True, False])
 def test_what_is_read_is_what_was_written(tmp_path, aligned, direct, monkeypatch):
     """Requests in flight together do not mix, nor do those of an exchange."""
-    monkeypatch.setattr("penstock.workers.embed.storage._CHUNK", 3 * PAGE)
+    monkeypatch.setattr("penstock.workers.embed.storage.CHUNK", 3 * PAGE)
     slots = [a_slot(seed, aligned=aligned) for seed in range(6)]
     table = DirectFile(tmp_path / "t", GEOMETRY, direct=direct)
     for future in [table.write(s, v) for s, v in zip(slots, VERSIONS, strict=True)]:

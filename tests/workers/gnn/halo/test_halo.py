@@ -27,7 +27,7 @@ def test_gradients_are_added_in_the_order_of_ranks(
     make_graph, partitioned, on_threads, shared, monkeypatch
 ):
     """By any number of threads, numbers whose sum depends on the order."""
-    monkeypatch.setattr(halo_rows, "_LEAST", 8)  # a small graph is cut into many pieces too
+    monkeypatch.setattr(halo_rows, "LEAST", 8)  # a small graph is cut into many pieces too
     graph = make_graph(90, 160, directed=True, features="dense", labels=3)
     partition, parts = partitioned(graph, 4), np.array([1.0, 1e8, -1e8, 3e-3], np.float32)
 
