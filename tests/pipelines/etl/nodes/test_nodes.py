@@ -82,8 +82,9 @@ def test_features_without_a_table_number_nodes_from_0(tmp_path, make):
     assert graph.user_ids().to_pylist() == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(graph.features()[:, 0], np.arange(5))
     np.save(tmp_path / "x.npy", np.zeros((3, 1), np.float32))
-    with pytest.raises(InputError, match="3"):
+    with pytest.raises(InputError) as error:
         make(edges, "e.csv", **options)
+    assert error.value.got.startswith("3")  # the node that has no row
 
 
 LISTS = {
@@ -220,10 +221,12 @@ def test_features_that_have_no_names(tmp_path, of):
 
 def test_bad_node_tables(tmp_path, of):
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
-    with pytest.raises(InputError, match="10"):
+    with pytest.raises(InputError) as error:
         of(pd.DataFrame({"id": [10, 20, 10, 30, 40]}))
-    with pytest.raises(InputError, match="6.*5"):
+    assert error.value.got.startswith("10 ")
+    with pytest.raises(InputError) as error:
         of(table(), features=tmp_path / "x.npy")
+    assert error.value.got == "5"
 
 
 def test_a_skipped_row_does_not_shift_the_features(tmp_path, of):
