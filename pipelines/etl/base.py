@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError, UsageError
+from penstock.errors import BaseRefused, UsageError
 from penstock.files import FileEntry, atomic
 from penstock.graph import Graph
 from penstock.manifest import Manifest
@@ -61,7 +61,7 @@ class Base:
         """Open a graph; a zoo is refused."""
         graph = Graph.open(path)
         if graph.manifest.graphs is not None:
-            raise UsageError(f"--base {path} is a zoo", expected="one graph")
+            raise BaseRefused(f"--base {path} is a zoo", expected="one graph")
         return cls(graph)
 
     @property
@@ -184,8 +184,8 @@ class Base:
             link(self.graph.path / name, root / name)
         return len(same)
 
-    def _other(self, what: str, before: Any, now: Any) -> InputError:
-        return InputError(
+    def _other(self, what: str, before: Any, now: Any) -> BaseRefused:
+        return BaseRefused(
             f"{self.graph.path} is a base of another kind: {what}",
             expected=str(before),
             got=str(now),
