@@ -1,5 +1,6 @@
 """The comparison of two graphs: every difference and nothing else, at the cost of what changed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from penstock.csr import CSR
-from penstock.errors import InputError
+from penstock.csr import CSR, EDGE_COLUMNS
+from penstock.errors import CorruptFile, InputError
 from penstock.graph import Graph
-from penstock.graph_changes import changed_features, changed_rows
+from penstock.graph_changes import RowPrints, changed_features, changed_rows
 from penstock.writer import create_graph
 
 
@@ -70,6 +71,10 @@ def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int)
     ]
     assert found.tolist() == expected
     assert not changed_rows(graph, graph).any()
+    before = RowPrints.of(base, EDGE_COLUMNS)
+    for known in (None, before):
+        after = RowPrints.of(graph, EDGE_COLUMNS, known=known)
+        assert after.changed_since(before, base.path).tolist() == expected
 
 
 def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
@@ -80,6 +85,29 @@ def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
     graph = save(tmp_path / "graph", edges, ids)
     assert np.flatnonzero(changed_rows(base, graph)).tolist() == [edges["sources"][7]]
     assert not changed_rows(base, graph, columns=("times",)).any()
+    prints = [RowPrints.of(one, ("times",)) for one in (base, graph)]
+    assert not prints[1].changed_since(prints[0], base.path).any()
+
+
+def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
+    graph = save(tmp_path / "g", edges_of(np.random.default_rng(5), 40, 200), np.arange(40))
+    values = np.zeros(40, np.int32)
+    before = RowPrints.of(graph, nodes=(values, values))
+    values[11] = 7
+    after = RowPrints.of(graph, nodes=(np.zeros(40, np.int32), values), known=before)
+    expected = [node for node in range(40) if 11 in row_of(graph, node)[0]]
+    assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
+
+
+def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
+    graph = save(tmp_path / "g", edges_of(np.random.default_rng(6), 9, 20), np.arange(9))
+    prints = RowPrints.of(graph)
+    prints.save(tmp_path)
+    again = RowPrints.load(tmp_path, json.loads(json.dumps(prints.about)))
+    assert not prints.changed_since(again, tmp_path).any()
+    np.save(tmp_path / "_rows.npy", prints.bits[0])
+    with pytest.raises(CorruptFile):
+        RowPrints.load(tmp_path, prints.about)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -123,6 +151,7 @@ def test_files_that_are_the_same_in_both_manifests_are_not_read(
     features[250] += 1
     graph = save(tmp_path / "graph", edges, ids, features, shard_edges=200)
     assert graph.num_shards > 10
+    prints = RowPrints.of(base, EDGE_COLUMNS)
     same = [name for name, one in graph.manifest.files.items() if base.manifest.files[name] == one]
     (shard,) = {Path(name).parent for name in graph.manifest.files.keys() - {*same}} - {
         Path("features")
@@ -133,6 +162,8 @@ def test_files_that_are_the_same_in_both_manifests_are_not_read(
                 (one.path / name).write_bytes(bytes(graph.manifest.files[name].bytes))
     assert np.flatnonzero(changed_rows(base, graph)).tolist() == [edges["sources"][9]]
     assert np.flatnonzero(changed_features(base, graph)).tolist() == [250]
+    now = RowPrints.of(graph, EDGE_COLUMNS, known=prints)
+    assert now.changed_since(prints, base.path).sum() == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +185,8 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: dict[str, obj
     graph = save(tmp_path / "graph", edges, **given)
     with pytest.raises(InputError):
         changed_rows(base, graph)
+    with pytest.raises(InputError):
+        RowPrints.of(graph).changed_since(RowPrints.of(base), base.path)
     with pytest.raises(InputError):
         changed_features(base, graph)
 
