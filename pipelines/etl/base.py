@@ -20,6 +20,7 @@ from penstock.arrays import Array
 from penstock.errors import BaseRefused, UsageError
 from penstock.files import FileEntry, atomic
 from penstock.graph import Graph
+from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
 from penstock.options import flag, given_options
 from penstock.sizes import need_memory
@@ -99,7 +100,8 @@ class Base:
         if kind in ("int64", "uint64", "string") and options.id_type == "auto":
             found["id_type"] = kind
         if options.directed not in (None, manifest.directed):
-            raise self._other("edges", _WAYS[manifest.directed], _WAYS[not manifest.directed])
+            ways = _WAYS[manifest.directed], _WAYS[not manifest.directed]
+            raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
         options = replace(options, **found)
         if options.both_directions == "once" and not options.directed:
@@ -136,7 +138,7 @@ class Base:
 
     def _check_same(self, what: str, before: Any, now: Any) -> None:
         if before != now:
-            raise self._other(what, before, now)
+            raise another_kind(self.graph.path, what, before, now)
 
     def relations(self, names: Iterable[Any], *, text: bool) -> tuple[Any, ...]:
         """Return all relations by number, as text or numbers: the base's, then those of ``names``
@@ -166,11 +168,11 @@ class Base:
         for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 20, columns=["id"]):
             column = batch.column(0)
             if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
-                raise self._other("ids", column.type, wanted.type)
+                raise another_kind(self.graph.path, "ids", column.type, wanted.type)
             try:
                 column = column.cast(wanted.type)
             except pa.ArrowInvalid:
-                raise self._other("ids", column.type, wanted.type) from None
+                raise another_kind(self.graph.path, "ids", column.type, wanted.type) from None
             at = pc.index_in(column, value_set=wanted)
             known = np.asarray(at.is_valid())
             found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
@@ -183,14 +185,6 @@ class Base:
         for name in same:
             link(self.graph.path / name, root / name)
         return len(same)
-
-    def _other(self, what: str, before: Any, now: Any) -> BaseRefused:
-        return BaseRefused(
-            f"{self.graph.path} is a base of another kind: {what}",
-            expected=str(before),
-            got=str(now),
-            remedy="Make both graphs with the same options, or leave --base out",
-        )
 
 
 def _is_whole(name: str) -> bool:

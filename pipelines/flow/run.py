@@ -307,9 +307,7 @@ class FlowRun:
             with _failing(outcome):
                 report, seconds = answer["report"], time.monotonic() - turn.began
                 based = turn.based
-                rebuilt = self.state.end(
-                    stage, turn.made, report, seconds, self._by(), based=based
-                )
+                rebuilt = self.state.end(stage, turn.made, report, seconds, self._by(), based=based)
                 if stage.incremental:
                     outcome |= {"based": based, "rebuilt": rebuilt, "why_whole": turn.why_whole}
                 self.contents[stage.name] = self.state.content(stage.name, turn.made)

@@ -35,7 +35,7 @@ def write_day(day):
     ring = np.arange(day, day + 50)
     table = {"src": [f"n{n}" for n in ring], "dst": [f"n{n}" for n in np.roll(ring, 1)]}
     pq.write_table(pa.table(table), "edges.parquet")
-    chain = [(2, number, number + 1) for number in range(day)]
+    chain = [(2, number, number + 1) for number in range(day + 4)]
     ends = [(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0), *chain]
     rows = dict(zip(("graph_id", "src", "dst"), zip(*ends, strict=True), strict=True))
     pq.write_table(pa.table({name: list(each) for name, each in rows.items()}), "zoo.parquet")
@@ -50,9 +50,7 @@ def night(capsys, *more, code=0):
 
 def ids():
     graph = Graph.open("out/graph")
-    return dict(
-        zip(graph.user_ids(np.arange(graph.num_nodes)).to_pylist(), range(50), strict=True)
-    )
+    return dict(zip(graph.user_ids(np.arange(graph.num_nodes)).to_pylist(), range(50), strict=True))
 
 
 def test_a_stage_starts_from_its_previous_output_and_every_third_run_is_whole(home, capsys):
@@ -63,7 +61,11 @@ def test_a_stage_starts_from_its_previous_output_and_every_third_run_is_whole(ho
         based.append([stages[name]["based"] for name in ("graph", "parts")])
         whole.append(stages["graph"]["rebuilt"]["run"])
         if all(based[-1]):
-            assert stages["parts"]["report"]["from_base"] == {"what": "graphs", "kept": 2, "made": 1}
+            assert stages["parts"]["report"]["from_base"] == {
+                "what": "graphs",
+                "kept": 2,
+                "made": 1,
+            }
             assert stages["graph"]["rebuilt"]["seconds"] > 0
     assert based == [[False] * 2, [True] * 2, [True] * 2, [False] * 2, [True] * 2]
     assert whole[0] == whole[1] == whole[2] != whole[3] == whole[4]
@@ -90,7 +92,7 @@ def test_an_unchanged_stage_is_skipped_and_a_refused_base_is_not_the_end(home, c
     graph = night(capsys)["graph"]  # yesterday's graph has a direction
     assert (graph["state"], graph["based"]) == ("done", False)
     assert graph["why_whole"]
-    assert not Graph.open("out/graph").directed
+    assert not Graph.open("out/graph").manifest.directed
 
 
 def test_the_next_run_starts_from_the_output_before_one_that_failed(home, capsys):
