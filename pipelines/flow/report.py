@@ -124,7 +124,7 @@ def reason_of(stage: dict[str, Any]) -> str:
 
 
 def _how(one: dict[str, Any]) -> str:
-    """Return what an incremental stage kept of its previous output, and what making it whole took."""
+    """Return what an incremental stage kept of its output, and what making it whole took."""
     if "based" not in one:
         return ""
     if not one["based"]:

@@ -40,8 +40,8 @@ from penstock.pipelines.flow.document.commands import job_name, job_of
 from penstock.pipelines.flow.document.destinations import check_destinations, destination_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
-from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import BASE, is_previous, names_previous, with_previous
+from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.job.declare import Call, Job
 from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.options import ScheduleTimes

@@ -1,4 +1,4 @@
-"""Flows with ``incremental``: a stage starts from its previous output, and every Nth run is whole."""
+"""Flows with ``incremental``: stages start from previous outputs, and every Nth run is whole."""
 
 import json
 from pathlib import Path
