@@ -19,6 +19,7 @@ from penstock.errors import BaseRefused
 from penstock.files import FileEntry, file_entry, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.graph_changes import RowPrints, another_kind
+from penstock.prints import print_factors, prints_of, words
 from penstock.workers.gnn.again import hidden_name
 from penstock.workers.gnn.plan.lowering import ModelPlan
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.gnn.prediction import OpenedRun
 
 _FEATURES = "_features.npy"
-_ROWS = 1 << 14  # of features, read at once
-_FEATURES_KEY = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,28 +132,19 @@ def hidden_files(root: Path, layers: int) -> list[FileEntry]:
 
 
 def _feature_bits(graph: Graph, columns: tuple[int, ...] | None) -> Array:
-    """Return 64 bits of each node's features: sums of values times fixed random numbers."""
+    """Return 64 bits of each node's features."""
     entry = graph.manifest.features
     assert entry is not None, "checked before"
-    factors = np.random.Philox(key=_FEATURES_KEY).random_raw(entry.width) | np.uint64(1)
+    factors = print_factors(entry.width)
     if columns is not None:
-        chosen = np.zeros(entry.width, bool)
-        chosen[list(columns)] = True
-        factors[~chosen] = 0
+        factors[np.setdiff1d(np.arange(entry.width), columns)] = 0
     found = np.zeros(graph.num_nodes, np.uint64)
     for number, start in enumerate(entry.starts):
         rows: Any = graph.feature_rows(number)
-        for first in range(0, rows.shape[0], _ROWS):
-            some = rows[first : first + _ROWS]
-            place = slice(start + first, start + first + some.shape[0])
-            if entry.kind == "dense":
-                found[place] = _words(some) @ factors
-            else:
-                parts = (_words(some.data) + np.uint64(1)) * factors[some.indices]
-                sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(parts)])
-                found[place] = np.diff(sums[some.indptr])
+        if entry.kind == "dense":
+            found[start : start + len(rows)] = prints_of(rows, factors)
+            continue
+        parts = (words(rows.data) + np.uint64(1)) * factors[rows.indices]
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(parts)])
+        found[start : start + rows.shape[0]] = np.diff(sums[rows.indptr])
     return found
-
-
-def _words(values: Array) -> Array:
-    return np.ascontiguousarray(values).view(f"u{values.itemsize}").astype(np.uint64)
