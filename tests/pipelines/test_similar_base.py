@@ -67,7 +67,7 @@ def test_the_result_is_that_of_a_new_search(tmp_path_factory, seed, counts, metr
 def test_few_rows_meet_all_vectors(tmp_path):
     values = np.random.default_rng(0).standard_normal((2500, 8))
     similar(save(tmp_path / "a", np.arange(2500), values), out=tmp_path / "s0", k=5)
-    values[::500] += 0.01
+    values[::500] += 1e-4
     similar(save(tmp_path / "b", np.arange(2500), values), out=tmp_path / "new", k=5)
     report = similar(tmp_path / "b", out=tmp_path / "s1", base=tmp_path / "s0", k=5)
     assert same(tmp_path / "new", tmp_path / "s1")
