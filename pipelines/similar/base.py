@@ -3,8 +3,8 @@
 _vectors.parquet   ids and 64 bits of each vector, and with a tolerance the vector
 
 The nearest of a row whose vector stayed are among those it had and the moved ones. If one that it
-had is gone or has moved, another may take its place, but none that scores higher than the last one
-it had: only a row whose list then ends at or below that is searched again among all.
+had is gone or has moved, another may take its place, but none that is nearer than the last one it
+had: only a row whose list then ends behind that is searched again among all.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SimilarBase:
         """
         moved, (rows, scores) = self.moved, self.lists(first, last)
         candidates, stays = np.flatnonzero(moved), np.flatnonzero(~moved[first:last])
-        ends = scores[:, -1].copy()  # -inf if it had fewer than k: there were no others
+        ends, last_rows = scores[:, -1].copy(), rows[:, -1].copy()
         lost = (rows < 0) & (scores > -np.inf)
         scores[lost] = -np.inf
         if len(candidates) and len(stays):
@@ -102,7 +102,9 @@ class SimilarBase:
                 np.concatenate([scores[stays], scored], axis=1),
                 rows.shape[1],
             )
-        again = moved[first:last] | (lost.any(axis=1) & ~(scores[:, -1] > ends))
+        level = (scores[:, -1] == ends) & (rows[:, -1] <= last_rows)
+        safe = ~lost.any(axis=1) | (scores[:, -1] > ends) | level
+        again = moved[first:last] | ~safe
         where = np.flatnonzero(again)
         if len(where):
             rows[where], scores[where] = search(first + where, None)
