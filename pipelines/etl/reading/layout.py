@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
-from penstock.moments import moment
+from penstock.moments import moment, moment_before
 from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
@@ -324,8 +324,11 @@ def _roles(
 
 
 def _with_moments(layout: Layout, options: EtlOptions) -> Layout:
-    since = moment(options.since, layout.time_type, "--since")
-    return replace(layout, since=since, until=moment(options.until, layout.time_type, "--until"))
+    kind = layout.time_type
+    since, until = moment(options.since, kind, "--since"), moment(options.until, kind, "--until")
+    if options.window is not None and until is not None:
+        since = moment_before(until, options.window, kind)
+    return replace(layout, since=since, until=until)
 
 
 def _looks_like_triples(path: str, options: EtlOptions) -> bool:
