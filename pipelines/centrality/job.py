@@ -80,7 +80,7 @@ def compute_graphs(
         bad_rows=source.bad_rows,
         devices=workers.capacity.text(),
         seconds_by_step={"read": read - began, "compute": computed - read},
-        from_base=base and FromBase("graphs", kept, counted["graphs"] - kept),
+        from_base=None if base is None else FromBase("graphs", kept, counted["graphs"] - kept),
         **counted,
     )
     if options.sampled and shares is not None:

@@ -23,6 +23,7 @@ from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import link
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
+from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of, put_shard
 from penstock.pipelines.etl.writing.change import change_rows, since_time
@@ -164,7 +165,9 @@ def _write_shards(
     bounds = list(pairwise(shape.starts))
     results: dict[int, dict[str, Any]] = {}
     same = np.dtype(base.manifest.dtypes["indices"]) == shape.dtype
-    since = None if job.options.window is None else job.layout.since
+    since = None
+    if job.options.window is not None:
+        since = first_moment(job.options, job.layout.time_type)
     changed = []
     for one, rows in enumerate(bounds):
         stays = same and rows in whole and not added.count(one) and not gone.count(one)

@@ -74,7 +74,7 @@ def since_time(rows: CSR, since: float | None, merging: Merging) -> tuple[CSR, i
     stays = np.asarray(rows.times) >= since
     old = np.flatnonzero(~stays)
     of = _rows(rows, old)
-    columns = {name: array[stays] for name, array in rows.arrays() if name != "indptr"}
+    columns: dict[str, Any] = {n: a[stays] for n, a in rows.arrays() if n != "indptr"}
     degrees = rows.degrees() - np.bincount(of, minlength=rows.rows)
     count = _edges(rows, old, of, both_ways=merging.directions is not None)
     return replace(rows, indptr=offsets_of(degrees), **columns), count
