@@ -85,14 +85,16 @@ class Position:
 class Step(NamedTuple):
     """Progress of a trainer.
 
-    loss   of this epoch so far; NaN or infinity ends the run
-    done   of the epoch, as in ``Position.step``; 0: all of it
-    whole  whether exactly this is trained, and no more, so that it can be saved and evaluated
+    loss   of this epoch so far; what is no finite number ends the run
+    done   of the epoch, as Position counts; 0: all of it
+    whole  whether what is trained is just this, and not more: it can be saved and evaluated
+    due    whether the trainer cannot train on without a checkpoint
     """
 
     loss: float
     done: int
     whole: bool
+    due: bool = False
 
 
 class Evaluation(NamedTuple):
@@ -204,7 +206,7 @@ class Loop:
                 return Stopped.NAN
             self._is_saved = False
             ends = step.done == 0
-            wanted = wanted or self._is_due(position.epoch + ends)
+            wanted = wanted or step.due or self._is_due(position.epoch + ends)
             if wanted and step.whole and not self.trainer.is_finite():
                 return Stopped.NAN
             if ends:
