@@ -212,9 +212,9 @@ def vectors(
 ) -> Vectors:
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
-    Those that were trained in memory are mapped from the checkpoint, and read when they are
-    accessed; training that goes on leaves them as they are. Those of several partitions are copied
-    into memory: if they do not fit, ``export`` them, and map these with ``Vectors.open``.
+    Vectors that were trained in memory are mapped from the checkpoint, and read when they are
+    accessed; a running training does not change them. Vectors in several partitions are copied into
+    memory: if they do not fit, ``export`` them and open the result with ``Vectors.open``.
 
     Parameters
     ----------

@@ -240,9 +240,9 @@ def in_memory(training: Training, ranks: int) -> bool:
 def disk_to_train(
     graph: Graph, training: Training, ranks: int = 1, spare: int | None = None
 ) -> int:
-    """Return what a run takes of the disk: versions of all partitions, buckets of edges, ids.
+    """Return the disk space of a run: versions of all partitions, buckets of edges, ids.
 
-    spare  versions besides those of checkpoints; None: one of each partition
+    spare  versions besides those of checkpoints; None: one per partition
     """
     table = geometry(graph, training, ranks)
     kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
@@ -251,12 +251,12 @@ def disk_to_train(
 
 
 def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> int | None:
-    """Return how many versions the disk has besides those of checkpoints; None: of all partitions.
+    """Return the number of versions besides those of checkpoints; None: one per partition.
 
-    The fewer, the sooner the next checkpoint is due, which writes all partitions in memory. So it
-    is all if they take up to half of what the disk has besides the least.
+    There are at least as many as partitions in memory; more may take half of the space that then
+    remains. With fewer, checkpoints are due sooner, and each writes all partitions in memory.
 
-    there  bytes that the run may take
+    there  bytes that the run may use
     """
     if ranks > 1 or in_memory(training, ranks):
         return None
@@ -269,10 +269,10 @@ def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> 
 def scratch_to_train(
     graph: Graph, training: Training, ranks: int, workers: Workers, run: Path
 ) -> tuple[str | None, CapacityError | None]:
-    """Return what ranks take of their scratch disks, in words, and the error if that is too much.
+    """Return the scratch space of the ranks, in words, and the error if there is too little.
 
-    Nothing if memory holds all partitions. On the run's disk it is part of what the run takes:
-    versions are moved from one folder to the other.
+    Both are None if memory holds all partitions. Scratch on the run's own disk does not count here:
+    ``disk_to_train`` has its versions, which are moved to the run.
     """
     if in_memory(training, ranks):
         return None, None
@@ -291,7 +291,7 @@ def scratch_to_train(
 
 
 def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int]:
-    """Return host, folder and disk of a worker's scratch, the disk of a run, and what is free."""
+    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes."""
     root = resources(dask_worker).scratch_root()
     there = next(folder for folder in run.parents if folder.exists())
     return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)

@@ -1,11 +1,11 @@
 """The files of a training run's folder, and the content of run.json.
 
 run.json        model, training, graph, state, identity and report
-ids.parquet     the user's id of every node, in the order of their numbers
-metrics.jsonl   a line per epoch
+ids.parquet     the user's id of every node, by number
+metrics.jsonl   one line per epoch
 checkpoints/    last.safetensors and best.safetensors have relations and name versions of
-                partitions, nodes-0003-000012.table and so on; starts.npy and places.npy say where
-                each node is
+                partitions, which are files such as nodes-0003-000012.table; starts.npy and
+                places.npy have the location of each node
 """
 
 from __future__ import annotations

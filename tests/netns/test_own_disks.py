@@ -1,4 +1,4 @@
-"""Hosts that share nothing but the run's folder train embeddings together."""
+"""Hosts that share only the run's folder train embeddings together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE = "--parts 2 --cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0"
 
 
 def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_path: Path) -> None:
-    """The graph and the partitions of each rank lie on a disk that only its host has mounted."""
+    """The graph and the partitions of each rank are on a disk that only its host mounts."""
     try:
         find_launcher(None, loaded_library())
     except PenstockError as error:
@@ -45,7 +45,7 @@ def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_p
         )
         _, said = done.communicate(timeout=300)
         assert done.returncode == 0, said
-    # As if they had one disk and one memory.
+    # Two ranks of one host train the same vectors.
     here = ClusterSpec(cluster="mpi", workers=2)
     embed.train(graph, tmp_path / "whole", cluster=here, parts=2, **OPTIONS)
     same(run, tmp_path / "whole")

@@ -139,7 +139,7 @@ class PartitionBuffer:
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
-        self._clean: set[int] = set()  # of these, partitions that are on the disk as they are here
+        self._clean: set[int] = set()  # partitions in the buffer that are the same on the disk
         self._pending: list[Future[Moved]] = []
         self._found: list[Any] = []  # of evicted partitions; see ``finite``
 
@@ -182,7 +182,7 @@ class PartitionBuffer:
             if self._before_visit is not None:
                 self._before_visit(epoch, step.number)
             self.hold(step.buffer)
-            self._clean.clear()  # all are trained now
+            self._clean.clear()  # this state trains all of them
             kept = tuple(p for p in step.buffer if p not in step.evict)
             which = 2 * (epoch * len(self.schedule) + step.number)
             visit = BufferVisit(
@@ -198,7 +198,7 @@ class PartitionBuffer:
             self.wait()
 
     def flush(self) -> None:
-        """Write what was trained since it was read or written, and wait."""
+        """Write every partition that was trained since it was read or written, and wait."""
         self.wait()
         writes = []
         for partition in self._slot_of.keys() - self._clean:
@@ -289,7 +289,7 @@ class PartitionBuffer:
         self.wait()
 
     def take(self, partition: int, staying: Set[int]) -> None:
-        """Read a partition into a slot; if none is free, one of ``staying`` is written first."""
+        """Read a partition; if no slot is free, write another first, of ``staying`` if possible."""
         if len(self._slot_of) == self.slots:
             self.put_away(next((p for p in self._slot_of if p in staying), [*self._slot_of][-1]))
         self._slot_of[partition] = self._free()
@@ -307,14 +307,14 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Note that the slot of one partition was filled with another, of another rank."""
+        """Note that the slot of one partition was filled with another from another rank."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
         self._clean.discard(leaving)
         self.table.forget(leaving)
         self.versions.dropped(leaving)
 
     def put_away(self, partition: int) -> None:
-        """Write a partition in the buffer, and forget it."""
+        """Write a partition in the buffer, and drop it."""
         self._look_at(partition)
         version = self.versions.next(partition)
         self._wait_for([self.table.write(self.slot(partition), version)], self.traffic)

@@ -59,7 +59,7 @@ class VectorSource(ABC):
 
 
 class RankSource(VectorSource):
-    """Those that a rank of a training run has, of which ``gather`` and ``total`` make all.
+    """The vectors of one rank in training; ``gather`` and ``total`` combine all ranks.
 
     Every rank calls both, in the same order.
 
@@ -93,8 +93,8 @@ class RankSource(VectorSource):
             )
 
     def gather(self, positions: Array) -> AnyArray:
-        """Return the vectors at some positions of the order, of whatever rank: (n, dim)."""
-        # The rows of other ranks are 0 here, and theirs alone there.
+        """Return the vectors at some positions of the order, from any rank: (n, dim)."""
+        # Rows of other ranks are 0 here, and this rank's are 0 there.
         return self.comm.allreduce(super().gather(positions))
 
     def total(self, sums: AnyArray) -> AnyArray:
@@ -163,7 +163,7 @@ class TableSource(VectorSource):
             yield row, rows[: size - row]
 
     def mapped(self, partition: int) -> Array:
-        """Return the vectors of a partition's nodes as they lie in the file, which is mapped."""
+        """Return the vectors of a partition's nodes, mapped from the file."""
         path = self.table.path(self.versions[partition])
         shape = self.layout.sizes[partition], self.table.geometry.width
         return np.memmap(path, np.float32, "r", PAGE, shape)

@@ -15,11 +15,12 @@ from penstock.workers.training.stopped import Stopped
 class TrainTask:
     """A training run.
 
-    run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
-    training    with ``model`` and ``partitions`` as they are for this graph and machine
-    init        another run, with whose vectors those of the same ids begin; its relations
-    init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
-    spare        versions that the disk holds besides those of checkpoints; None: of all partitions
+    run         an existing folder: metrics.jsonl (one line per epoch) and checkpoints/ are in it
+    training    with ``model`` and ``partitions`` set for this graph and machine
+    init        another run: nodes of the same ids begin with its vectors; and its relations
+    init_sha256  of the checkpoint of that run that all ranks must read; None: any
+    candidates  nodes that are drawn as negatives and ranked as answers; None: all
+    spare       versions that the disk holds besides those of checkpoints; None: one per partition
     """
 
     graph: Path

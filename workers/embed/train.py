@@ -1,13 +1,13 @@
-"""What a rank trains, of one or several; training/loop.py drives it.
+"""Training on a rank; training/loop.py drives it.
 
-Nodes lie in partitions, of which the buffer holds as many as train together; where there is one
-partition the buffer holds all of it, and the disk is touched at checkpoints only. All edges of a
-phase, which is what can be trained before a swap or while it runs, are mixed.
+Nodes are in partitions, and the buffer holds those that are trained together. A single partition
+stays in the buffer, and only checkpoints use the disk. A phase has the edges that are trained
+before a swap, or while it runs; they are all mixed.
 
-Of several ranks each trains in every round two blocks of partitions that no other one has
-(ranks/rounds.py), and between rounds blocks change hands (ranks/moves.py). What is shared,
-relations and what is known of training, is made the same on all ranks every so many batches
-(ranks/relations.py) and after every state of the buffers, of which all ranks have as many.
+With several ranks, in every round a rank trains two blocks of nodes that no other rank has
+(ranks/rounds.py), in its memory or from its own disk; between rounds ranks send partitions to each
+other (ranks/moves.py). Relations are synchronised every few batches (ranks/relations.py), and
+losses and counts after every state of the buffers; all ranks have equally many states.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
 
 
 class EmbedTrainer(Trainer):
-    """What trains on a rank: a step is a state of the buffer.
+    """The trainer on one rank; a step is a state of the buffer.
 
     opened  closes everything that is opened here, also if opening fails halfway
     """
@@ -162,7 +162,7 @@ class EmbedTrainer(Trainer):
         self.whole = len(self.bucket_schedule.order.states) == 1
         scratch = None
         if not self.whole:
-            from penstock.workers.plugin import resources  # which takes Dask
+            from penstock.workers.plugin import resources  # imports Dask
 
             made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
             scratch = Path(opened.enter_context(made))
@@ -207,9 +207,9 @@ class EmbedTrainer(Trainer):
         self._losses = BatchLosses(device=gpu())
         self._last: Batch | None = None  # the last trained state, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
-        self._checked = False  # whether all in the buffer was found numbers since the last state
-        # Edges of this state, on this rank and on all, and of the epoch before it, on all; a rank
-        # that is alone has no use for them.
+        self._checked = False  # whether the buffer was checked to be finite since the last state
+        # Edges of this state on this rank and on all, and of the epoch before it on all. A single
+        # rank does not set them.
         self._mine, self._all, self._edges_before = 1, 1, 0
         self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
@@ -220,7 +220,7 @@ class EmbedTrainer(Trainer):
     # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
-        """Raise where ranks do not see the same checkpoint: each would go on from another."""
+        """Raise if ranks see different checkpoints to resume from."""
         run, path = self.task.run, self.checkpoints.path(LAST)
         mark = self.checkpoints.mark(LAST) if run.is_dir() else None
         seen = self.comm.allgather((socket.gethostname(), mark))
@@ -231,7 +231,7 @@ class EmbedTrainer(Trainer):
 
     def _bucket_schedule(self) -> BucketSchedule:
         comm, training, graph = self.comm, self.training, self.graph
-        # Of one partition there is one order, whichever is given.
+        # One partition has one order, whatever --order is.
         made, laps = training.in_order, 1
         if self.task.partitions == 1:
             made, batch = order_in_memory, training.batch or BATCH
@@ -243,14 +243,14 @@ class EmbedTrainer(Trainer):
         )
 
     def _first_holders(self) -> tuple[int, ...]:
-        """Return which rank has each partition at first: what is written any rank can read."""
+        """Return the first rank of each partition; any rank can read those of a checkpoint."""
         position = Position()
         if self.checkpoints.has(LAST):
             position = self._position(self.checkpoints.load(LAST).about)
         return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
-        """Bring the partitions of a round to this rank."""
+        """Fetch the partitions of a round to this rank."""
         self.moves.to(self.bucket_schedule.holders(epoch, number))
 
     def _layout(self) -> NodeLayout:
@@ -340,7 +340,7 @@ class EmbedTrainer(Trainer):
         return position
 
     def _position(self, about: dict[str, Any]) -> Position:
-        """Return where in the training run a checkpoint was written."""
+        """Return the position of a checkpoint in the training run."""
         try:
             position, edges = Position.of(about, len(self.bucket_schedule)), about["epoch_edges"]
             if not 0 <= operator.index(edges) <= self.graph.num_edges:
@@ -381,7 +381,7 @@ class EmbedTrainer(Trainer):
     # -- epochs ----------------------------------------------------------------------------------
 
     def run(self, started: float) -> Trained:
-        """Run the epochs that are left; what is counted is that of all ranks."""
+        """Run the remaining epochs; figures are of all ranks."""
         training = self.training
         rules = Rules(
             training.epochs,
@@ -457,9 +457,9 @@ class EmbedTrainer(Trainer):
         )
 
     def _batch_limit(self) -> tuple[int, int]:
-        """Return how large a batch may be, and of how many partitions the bucket is that it is.
+        """Return the largest batch, and the number of partitions whose largest bucket it equals.
 
-        All edges of a round are mixed where memory holds its partitions.
+        If memory holds all partitions of a round, its edges are all mixed.
         """
         if self.whole:
             return edges_of_round(self.graph.num_edges, self.comm.size), 1
@@ -476,9 +476,9 @@ class EmbedTrainer(Trainer):
             self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Say whether theorem 3 holds for this graph, by what was measured in this run.
+        """Return whether theorem 3 holds for this graph with the rates of this run, in words.
 
-        On the rank on which swaps hide least.
+        With several ranks, of the rank whose swaps hide least.
         """
         measured: list[Condition | None] = self.comm.allgather(self._condition(epochs))
         found = [one for one in measured if one is not None]
@@ -528,17 +528,17 @@ class EmbedTrainer(Trainer):
             yield Step(self.epoch_loss, 0, whole=True, due=self._is_disk_full())
 
     def _is_disk_full(self) -> bool:
-        """Return whether what the next state trains, once written, may be more than is spare."""
+        """Return whether the versions of the next state may exceed the spare ones."""
         if self.task.spare is None or self.versions.number == 0:
             return False
         changed = {version.partition for version in self.versions.changed}
         return len(changed | self.buffer.first_rows.keys()) > self.task.spare
 
     def _visit(self, visit: BufferVisit) -> None:
-        """Train this rank's edges of a state, and agree with the others on what came of it.
+        """Train this rank's edges of a state, and combine the results of all ranks.
 
-        The GPU of a rank that is alone may still train when this returns, so that it never waits
-        for the host between phases and states.
+        The GPU of a single rank may still train when this returns, so that it never waits for the
+        host between phases and states.
         """
         comm = self.comm
         if comm.size == 1:
@@ -556,13 +556,13 @@ class EmbedTrainer(Trainer):
         self.shared.finish()
         self.batches = first + most
         found = comm.allgather(self.epoch_loss)
-        # One after another, so that every rank has the same sum, however the run is interrupted.
+        # Added in one order, so that every rank has the same sum, even in a resumed run.
         self.epoch_loss, self.epoch_edges = loss, self._edges_before + self._all
         for of_rank in found:
             self.epoch_loss += of_rank
 
     def _planned(self, visit: BufferVisit) -> tuple[int, int]:
-        """Return how many batches this rank will train in a state, and how many edges."""
+        """Return the number of batches, and of edges, that this rank trains in a state."""
         size, batches, edges = self.training.batch or BATCH, 0, 0
         for phase in (visit.before, visit.during):
             for shares in self._pairs(phase.shares).values():
@@ -571,8 +571,8 @@ class EmbedTrainer(Trainer):
         return batches, edges
 
     def _train(self, visit: BufferVisit) -> None:
-        """Train what a state of the buffer can train, while the loss is seen to be a number."""
-        # What stays while a swap runs has its rows before, too: its edges can be gathered now.
+        """Train this rank's edges of a state; stop early if the loss is not finite."""
+        # Partitions that stay during a swap keep their rows: their edges can be gathered now.
         groups = {
             phase.which: self._groups(phase)
             for phase in (visit.before, visit.during)
@@ -604,7 +604,7 @@ class EmbedTrainer(Trainer):
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, lr, number, self.work
                 )
-            self.shared.trained()  # which waits for other ranks, and does not count as training
+            self.shared.trained()  # this waits for other ranks, and does not count as training
             self._losses.append(loss)
             self._last = batch
             self.epoch_edges += len(heads)
@@ -614,7 +614,7 @@ class EmbedTrainer(Trainer):
         return True
 
     def _number(self) -> int:
-        """Return the number of the next batch, which no other one of the training run has."""
+        """Return the number of the next batch, unique in the training run."""
         return self.batches * self.comm.size + self.comm.rank
 
     def _groups(self, phase: Phase) -> list[tuple[PhaseEdges, Draw]]:
@@ -633,9 +633,9 @@ class EmbedTrainer(Trainer):
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
-        """Return shares by the partitions whose negatives they are to have.
+        """Return shares, grouped by the partitions that determine their negatives.
 
-        All together where all partitions are there: none stands for others.
+        If all partitions are in memory, all shares are one group.
         """
         if self.whole:
             return {frozenset(self.moves.held): list(shares)}
@@ -701,7 +701,7 @@ class EmbedTrainer(Trainer):
         return all(self.comm.allgather(found))
 
     def _share(self) -> float:
-        """Return the share of the training run that is done, if others are as far as this rank."""
+        """Return the share of the training run that is done, assuming that ranks progress alike."""
         here = self.epoch_edges / self._mine * self._all
         done = (self._edges_before + here) / max(self.graph.num_edges, 1)
         return min((self.position.epoch + done) / self.training.epochs, 1.0)
@@ -745,7 +745,7 @@ class EmbedTrainer(Trainer):
         return line, shown
 
     def _source(self) -> VectorSource:
-        """Return all vectors, which are ranked from the disk unless memory holds them."""
+        """Return the vectors to evaluate: in memory, or on the disk after the buffer is written."""
         if not self.whole:
             self.buffer.flush()
         relations = None if self.relations is None else self.relations.values
@@ -760,11 +760,11 @@ class EmbedTrainer(Trainer):
         )
 
     def hold_best(self) -> bool:
-        """Hold nothing: the best are saved at once."""
+        """Do nothing: the best vectors are saved at once."""
         return False
 
     def save(self, *, best: bool) -> None:
-        """Write a checkpoint: every rank its partitions, and rank 0 what names them."""
+        """Write a checkpoint: every rank its partitions, then rank 0 the file that names them."""
         comm, versions = self.comm, self.versions
         self.buffer.flush()
         self.table.publish(versions.changed)
@@ -781,7 +781,7 @@ class EmbedTrainer(Trainer):
                 about,
                 names=(LAST, BEST) if best else (LAST,),
             )
-        comm.barrier()  # until then no rank writes what the next one names
+        comm.barrier()  # before the next publish: rank 0 removes versions without a checkpoint
         versions.saved()
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:

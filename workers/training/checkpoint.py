@@ -56,7 +56,7 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
             # The library reports the system's error only in words.
             told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
             raise OSError(next(told, errno.EIO), str(error), str(path)) from error
-    sync(path.parent)  # where its name is
+    sync(path.parent)  # the folder with its name
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -115,7 +115,7 @@ def damaged(path: Path, got: str) -> CorruptFile:
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the names in a folder, are on the disk."""
+    """Return once a file, or the names in a folder, are on the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -85,10 +85,10 @@ class Position:
 class Step(NamedTuple):
     """Progress of a trainer.
 
-    loss   of this epoch so far; what is no finite number ends the run
-    done   of the epoch, as Position counts; 0: all of it
-    whole  whether what is trained is just this, and not more: it can be saved and evaluated
-    due    whether the trainer cannot train on without a checkpoint
+    loss   of this epoch so far; NaN or infinity ends the run
+    done   of the epoch, as in ``Position.step``; 0: all of it
+    whole  whether exactly this is trained, and no more, so that it can be saved and evaluated
+    due    whether the trainer needs a checkpoint before it trains more
     """
 
     loss: float

@@ -1,4 +1,4 @@
-"""The disks that training out of core needs: said before it starts, and not exceeded."""
+"""The disk space of training out of core is known before it starts, and is not exceeded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_run_takes_what_its_disk_has(sparse: Graph, tmp_path: Path, disk: Path) -> None:
-    """Two versions of each partition if there is space for them, or a few more than one."""
+    """The disk holds two versions of each partition if they fit, else one and a few more."""
     size = round(1.7 * TABLE)
     mount(disk, f"size={size}")
     options = {**OPTIONS, "cluster": ClusterSpec(cluster="threads")}
@@ -65,6 +65,6 @@ def test_a_scratch_disk_that_is_too_small_is_said_before(
         embed.train(sparse, tmp_path / "run", **options)
     assert str(disk) in str(error.value)
     assert not (tmp_path / "run").exists()
-    # In memory nothing is written there.
+    # In memory, nothing is written to scratch.
     options |= {"dim": 8, "partitions": 1}
     assert "scratch" not in dict(embed.train.plan(sparse, tmp_path / "run", **options).steps)

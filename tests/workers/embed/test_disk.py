@@ -1,4 +1,4 @@
-"""What training writes where: on scratch while it trains, in the run's folder at checkpoints."""
+"""Training writes partitions to scratch, and to the run's folder only at checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A small knowledge graph that holds no edges out, so that no best checkpoint is kept."""
+    """A small knowledge graph without held-out edges, so that no best checkpoint is kept."""
     path = tmp_path_factory.mktemp("kg") / "g"
     generate("kg", path, entities=300, triples=2000, relations=5, valid=0.0, quiet=True)
     return Graph.open(path)
@@ -41,7 +41,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(params=["one disk", "two disks"])
 def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether scratch and run lie on one disk, from which a version can be moved."""
+    """Whether scratch and run are on one disk, so that versions are moved instead of copied."""
     whole = Path.replace
 
     def replace(here: Path, to: Path) -> Path:
@@ -56,7 +56,7 @@ def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many versions lay on scratch and in the run's folder before each write."""
+    """The number of versions on scratch and in the run's folder at each write."""
     found: list[tuple[int, int]] = []
     whole = direct.PartitionFiles.open
 
@@ -105,7 +105,7 @@ def test_few_spare_versions_are_enough(
     versions: list[tuple[int, int]],
     spare: int,
 ) -> None:
-    """Of 8 partitions 3 more are 1.4 times the table: the next checkpoint is made sooner."""
+    """8 partitions with 3 spare versions take 1.4 times the table: checkpoints come sooner."""
     saved: list[int] = []
     save: Callable[..., None] = Checkpoints.save
 
@@ -119,7 +119,7 @@ def test_few_spare_versions_are_enough(
     del versions[:], saved[:]
     run(graph, tmp_path / "r", spare)
     assert len(saved) > 5
-    assert max(saved) <= 8 + spare  # in the run's folder, before those of the last one go
+    assert max(saved) <= 8 + spare  # in the run's folder, before old versions are removed
     if disks:
         assert max(map(sum, versions)) <= 8 + spare
     else:
@@ -131,7 +131,7 @@ def test_few_spare_versions_are_enough(
 def test_two_ranks_each_move_half_of_what_one_moves(
     graph: Graph, tmp_path: Path, on_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all bytes, read and written at any time."""
+    """All bytes count, read or written, whenever they are."""
     moved: dict[Path, int] = defaultdict(int)
     whole = direct.PartitionFiles.exchange
 

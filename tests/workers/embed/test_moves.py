@@ -1,4 +1,4 @@
-"""Partitions come whole to the rank that is to have them, in memory and from disk to disk."""
+"""Partitions move whole to their next rank, in memory and from disk to disk."""
 
 import tempfile
 from functools import partial

@@ -1,13 +1,13 @@
 """The edges of a graph in buckets: bucket (i, j) has the edges from partition i to partition j.
 
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
-relations.npy            of each edge, if the graph has them
-offsets.npy              where bucket i * partitions + j begins, in the section of each rank
-buckets.json             written last: what they were made of
+relations.npy            of each edge, if the graph has relations
+offsets.npy              the beginning of bucket i * partitions + j, in the section of each rank
+buckets.json             written last: the inputs that the buckets were made from
 
-Made once and mapped. Every rank sorts a share of the edges into a section of the files, whose pages
-no other rank writes. The edges of a bucket are shuffled there, so that any run of them is a sample
-of the bucket; ``phase`` mixes those of several buckets.
+They are made once and mapped. Each rank sorts a share of the edges into its own section of the
+files; no other rank writes to its pages. The edges of a bucket are stored shuffled, so any
+consecutive edges are a sample of the bucket; ``phase`` mixes the edges of several buckets.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 PIECE = 1 << 22  # edges that a thread counts or scatters together
 GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
 _GAP = 1 << 15  # edges between two sections: more than a page of any of the files
-_HEADER = 128  # bytes of a file of no edges
-_GROUPS = 1024  # of a bucket, at most: as many positions are written to by turns
+_HEADER = 128  # bytes of a file without edges
+_GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
@@ -77,12 +77,12 @@ class EdgeBuckets:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the ends of edges lie in."""
+        """The number of partitions."""
         return math.isqrt(self.offsets.shape[1] - 1)
 
     @property
     def counts(self) -> Array:
-        """How many edges each bucket has: (partitions, partitions)."""
+        """The number of edges of each bucket: (partitions, partitions)."""
         found: Array = np.diff(self.offsets).sum(axis=0).reshape(self.partitions, self.partitions)
         return found
 
@@ -92,7 +92,7 @@ class EdgeBuckets:
         return int(self.counts.max(initial=0))
 
     def runs(self, share: Share) -> list[tuple[int, int]]:
-        """Return where the edges of a share begin and end, in each section."""
+        """Return the first edge of a share, and the first after it, in each section."""
         bucket, part, of = share.bucket[0] * self.partitions + share.bucket[1], share.part, share.of
         found = []
         for begin, end in self.offsets[:, bucket : bucket + 2].tolist():
@@ -101,7 +101,7 @@ class EdgeBuckets:
         return found
 
     def count(self, shares: Sequence[Share]) -> int:
-        """Return how many edges shares have together."""
+        """Return the number of edges of all shares together."""
         return sum(end - begin for share in shares for begin, end in self.runs(share))
 
     def phase(
@@ -248,14 +248,14 @@ def build_buckets(
     layout
         The layout of the nodes.
     folder
-        Where to write them. Buckets that are there, made of the same graph, layout and seed by as
-        many ranks, are taken as they are, unless they are damaged.
+        The output. Existing buckets of the same graph, layout, seed and number of ranks are used
+        again unless they are damaged.
     comm
-        Of the ranks that sort, each a share of the edges [default: this process alone].
+        The communicator of the ranks, which sort a share of the edges each [default: one rank].
     seed
         Determines the order in each bucket.
     threads
-        That sort on each rank [default: all cores].
+        The number of threads that sort on each rank [default: all cores].
 
     Raises
     ------
@@ -276,7 +276,7 @@ def build_buckets(
         "sections": comm.size,
     }
     found = None
-    with suppress(CorruptFile, MissingFile, TruncatedFile):  # which are made of the graph again
+    with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
         if FORMAT.load(folder).get("of") == identity:
             found = EdgeBuckets.open(folder, layout, relations)
     if all(comm.allgather(found is not None)):
@@ -302,7 +302,7 @@ def build_buckets(
         )
 
     spread(count, range(len(pieces)), threads)
-    # Of all sections: where each begins, and its groups in it.
+    # The beginning of each section, and of the groups in it.
     begin, offsets = 0, []
     for number, of_rank in enumerate(comm.allgather(counts.sum(axis=0))):
         begins = begin + np.concatenate([[0], np.cumsum(of_rank)])
@@ -317,7 +317,7 @@ def build_buckets(
         del kinds["relations"]
     if comm.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():  # what was left, which is as large as what is made now
+        for path in folder.iterdir():  # left by a killed run: as large as the new ones
             path.unlink()
         size = length * sum(kind.itemsize for kind in kinds.values())
         need_disk(folder, size, f"the edge buckets of {graph.path}")
@@ -360,8 +360,8 @@ def build_buckets(
 
     spread(scatter, range(len(pieces)), threads)
     spread(mix, range(buckets * groups), threads)
-    # Ranks on other hosts read it from the disk. For this process alone that is not worth waiting,
-    # as sums find what a power failure damages.
+    # Ranks on other hosts read the files from the disk. A single rank need not wait: checksums find
+    # what a power failure damages.
     for array in out.values():
         if comm.size > 1 and isinstance(array, np.memmap):
             array.flush()
@@ -380,7 +380,7 @@ def build_buckets(
 
 
 def not_shared(who: str, what: str) -> UsageError:
-    """Return the error of a host that does not see what another one has written in a run."""
+    """Return the error of a host that does not see the files of a run that another has written."""
     return UsageError(
         f"{who} does not see {what}",
         expected="a run in a folder that all hosts share",
@@ -405,7 +405,7 @@ def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None)
 
 
 def row_pieces(graph: Graph, size: int = PIECE) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first row, last row) of runs of rows of about ``size`` edges."""
+    """Yield (shard, first row, last row) of consecutive rows with about ``size`` edges."""
     for number in range(graph.num_shards):
         shard = graph.shard(number)
         start = 0
@@ -429,13 +429,13 @@ def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
             np.save(path, np.empty(0, dtype))
             return
         np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-        # A map's page that finds no space on the disk ends the process: take all of it before.
+        # If the disk is full, a write to a mapped page ends the process: allocate all space before.
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _open(path: Path) -> Array:
-    # Without edges there is nothing to map.
+    # A file without edges cannot be mapped.
     empty = path.stat().st_size <= _HEADER
     found: Array = np.load(path, mmap_mode=None if empty else "r+")
     return found

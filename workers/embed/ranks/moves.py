@@ -21,10 +21,10 @@ _CHUNK = 64 << 20  # bytes that are exchanged at a time
 class Moves:
     """Sends and receives partitions.
 
-    whole    whether the buffer holds all partitions of this rank; otherwise those that it does not
-             hold are read from the disk, and what comes in their place is written
-    holders  the rank of each partition now
-    bytes, seconds  sent by this rank, and spent
+    whole    whether the buffer holds all partitions of this rank; otherwise a partition that it
+             does not hold is read from the disk, and the one that comes in its place is written
+    holders  the current rank of each partition
+    bytes, seconds  that this rank sent, and took
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Moves:
         self.seconds += time.perf_counter() - begun
 
     def _exchange(self, array: AnyArray, to: int, source: int, tag: int) -> None:
-        """Send rows and put those that come in their place, some at a time."""
+        """Send an array and receive another in its place, some rows at a time."""
         rows = max(1, _CHUNK // max(array[:1].nbytes, 1))
         for first in range(0, len(array) if array.size else 0, rows):
             here = array[first : first + rows]

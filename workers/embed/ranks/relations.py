@@ -45,7 +45,7 @@ class SharedRelations:
         self, comm: AnyCommunicator, table: Table | None, rules: EmbedRules, every: int
     ) -> None:
         self.comm, self.optimizer = comm, rules.optimizer
-        self.table = table if comm.size > 1 else None  # one rank's are the same as its own
+        self.table = table if comm.size > 1 else None  # a single rank has one copy
         self.every, self._batches, self._left = every, 0, 0
         if self.table is not None:
             self.start()

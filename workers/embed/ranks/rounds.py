@@ -1,22 +1,23 @@
 """The schedule of several ranks: rounds of two blocks, and the states of each rank's buffer.
 
-Partitions are grouped into two blocks a rank. In a round every rank has two blocks, and trains all
-edges from one to the other; over the rounds of an epoch all blocks meet (partition/tournament.py).
+Partitions are grouped into two blocks per rank. In a round every rank has two blocks, and trains
+all edges between them; over the rounds of an epoch all pairs of blocks meet
+(partition/tournament.py).
 
-The edges of a round are no sample of the graph: a node meets but those of two blocks. Where memory
-holds both blocks and moving is cheap, an epoch is therefore several laps: in each all blocks meet,
-to train another part of every bucket. Edges within a block are divided equally among all rounds, so
-that they are mixed with as many others as there are. (On FB15k-237 with two ranks, ten epochs long,
-one lap an epoch cost 1.5 % of the MRR, and four 1.0 %.) What a rank has at the end of a lap is
-divided anew into two blocks, and nothing is moved for that.
+The edges of a round are not a sample of the graph: a node meets only the nodes of two blocks. If
+everything is in memory and moving blocks is cheap, an epoch therefore consists of several laps: in
+each lap all blocks meet, to train another part of every bucket. Edges within a block are divided
+equally among all rounds, which mixes them with as many other edges as possible. (On FB15k-237 with
+two ranks, after ten epochs, one lap per epoch cost 1.5 % of the MRR, and four 1.0 %.) After a lap
+every rank divides its partitions anew into two blocks; no partition moves for that.
 
-Where memory holds a few partitions, those that are there at the end of a round are those with which
-the next one begins. Edges within a block are trained in the first round of an epoch, in the order
-of one rank. In the others most of one block stays in memory while the other one passes, and reads
-and writes are half as many as in an order in which training can hide them.
+If memory holds only a few partitions, a round begins with the partitions that the round before left
+in memory. The partitions of a block meet in the first round of an epoch, in the order of a single
+rank. In the other rounds some of one block stay in memory while the other block passes: two of it
+are in memory at a time, so that one trains while the other is swapped.
 
-Negatives come from the two blocks that are there: over the epochs they are a sample of the whole
-graph all the same.
+Negatives come from the rank's two blocks: over the epochs they are still a sample of the whole
+graph.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def order_in_memory(partitions: int) -> PartitionOrder:
 def moves_of(
     rank: int, before: Sequence[int], after: Sequence[int]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield what leaves a rank and for which, and what comes in its place and from which.
+    """Yield (leaving partition, its new rank, coming partition, its old rank) of each exchange.
 
     before, after  the rank of each partition
     """
@@ -95,8 +96,8 @@ def moves_of(
 def order_between_blocks(size: int, slots: int) -> PartitionOrder:
     """Return an order in which partitions 0 .. size - 1 meet each of ``size`` others.
 
-    Some of the first block stay while those of the second pass, to the end and back. Two of them
-    are in memory, so that one trains while the other is exchanged.
+    Some of the first block stay while the second block passes, forwards and backwards in turn. Two
+    of it are in memory, so that one trains while the other is swapped.
     """
     few = min(slots - 2, size)
     staying, passing, at_once = [*range(few)], [*range(size, 2 * size)], min(slots - few, size)
@@ -121,7 +122,7 @@ class RankSchedule(BucketSchedule):
     ranks, rank  the number of ranks, and this rank
     partitions   of all ranks, a multiple of 2 * ranks
     made         returns the order in which a number of partitions meet in the buffer
-    laps         of an epoch: how often all blocks meet
+    laps         how often all blocks meet in an epoch
     whole        whether memory holds both blocks
     """
 
@@ -143,28 +144,28 @@ class RankSchedule(BucketSchedule):
         self.rounds = tournament(ranks)
         between = self.order
         if not self.whole:
-            # One more than the order of one rank: a rank has a slot for partitions on their way.
+            # One slot more than on a single rank, for partitions that are sent or that pass.
             self.slots += 1
             between = order_between_blocks(partitions // ranks // 2, self.slots)
         self._meet = len(between.states) == 1
         orders = [self.order, *[between] * (len(self.rounds) - 1)]
         self._within = [BucketSchedule(order, relabel=False, spread=True) for order in orders]
         self._ends = list(accumulate(len(order.states) for order in orders))
-        # What was drawn for each lap and each round, of which every one depends on the one before.
+        # The draws of each lap and each round; each depends on the one before.
         self._laps: list[tuple[State, ...]] = []
         self._rounds: list[tuple[int, ...]] = []
 
     def __len__(self) -> int:
-        """How many states an epoch has."""
+        """The number of states of an epoch."""
         return self.laps * self._ends[-1]
 
     @cached_property
     def hiding(self) -> float:
         """The least number of buckets that are trained while a partition is exchanged.
 
-        In the rounds in which training hides that; and of some epochs, as which partitions meet is
-        drawn in each of them; of many partitions, the worst comes in nearly every one. While
-        partitions go from one rank to another, nothing is trained.
+        It is the least of some epochs, since each epoch draws which partitions meet; with many
+        partitions nearly every epoch has the worst case. Swaps during which nothing is trained do
+        not count. While partitions move between ranks, nothing is trained.
         """
         epochs = min(_MOST_EPOCHS, max(1, _LOOKED_AT // self.partitions))
         return min(
@@ -178,7 +179,7 @@ class RankSchedule(BucketSchedule):
         )
 
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
-        """Return which rank has each partition in a state of an epoch."""
+        """Return the rank of each partition in a state of an epoch."""
         lap, state = divmod(number, self._ends[-1])
         return self._holders(epoch * self.laps + lap, bisect_right(self._ends, state))
 
@@ -199,7 +200,7 @@ class RankSchedule(BucketSchedule):
             pair = [blocks[block] for block in self.rounds[turn][self.rank]]
             here = self._placed(epoch * self.laps * turns + number)
             block_of = {p: i for i, of in enumerate(pair) for p in of}
-            # Other parts of the edges in the same round of each epoch.
+            # In the same round of each epoch, train other parts of the edges.
             part = (lap + epoch) % self.laps, self.laps
             within = (turn + epoch) % turns, turns
             place = _Round(block_of, part, within, self._meet, first=turn == 0)
@@ -214,7 +215,7 @@ class RankSchedule(BucketSchedule):
                 state += 1
 
     def _placed(self, number: int) -> tuple[int, ...]:
-        """Return this rank's partitions in a round, in the places of its order."""
+        """Return this rank's partitions in a round, by their positions in the order."""
         while len(self._rounds) <= number:
             self._rounds.append(self._draw_here(len(self._rounds)))
         return self._rounds[number]
@@ -228,9 +229,9 @@ class RankSchedule(BucketSchedule):
         if self.whole or number == 0:
             return tuple(drawn)
         held = self._held_after(number - 1)
-        drawn.sort(key=lambda partition: partition not in held)  # these first
+        drawn.sort(key=lambda partition: partition not in held)  # those in memory first
         if turn:
-            # The block of which more is there stays.
+            # The block with more partitions in memory stays.
             counts = [len(held.intersection(block)) for block in blocks]
             stays = blocks[counts[1] > counts[0]]
             drawn.sort(key=lambda partition: partition not in stays)
@@ -240,7 +241,7 @@ class RankSchedule(BucketSchedule):
         return tuple(partition for _, partition in sorted(zip(places, drawn, strict=True)))
 
     def _held_after(self, number: int) -> set[int]:
-        """Return what the buffer holds after a round, partitions that came in place of others."""
+        """Return the partitions in the buffer after a round and the moves that follow it."""
         lap, turn = divmod(number, len(self.rounds))
         here, order = self._placed(number), self._within[turn].order
         held = {here[place] for place in order.states[-1]}
@@ -280,11 +281,12 @@ class RankSchedule(BucketSchedule):
 class _Round:
     """One round on one rank.
 
-    block_of  which of its two blocks a partition is in
-    lap       which part of all edges is trained in this lap, and of how many
-    within    of these, which part of the edges within a block in this round, and of how many
+    block_of  the block of each partition, one of two
+    lap       the part of all edges that this lap trains, and the number of parts
+    within    the part of the lap's edges within a block that this round trains, and the number
     meet      whether the partitions of a block meet in every round; otherwise edges between them
-              are trained in the first one
+              are trained in the first round
+    first     whether this is the first round
     """
 
     block_of: dict[int, int]
@@ -294,7 +296,7 @@ class _Round:
     first: bool
 
     def shares(self, given: Sequence[Share], here: Sequence[int]) -> Iterator[Share]:
-        """Yield what of shares is trained, whose buckets name places in ``here``."""
+        """Yield the parts of shares to train; their buckets' numbers are positions in ``here``."""
         for of in given:
             i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
             part, parts = self.lap

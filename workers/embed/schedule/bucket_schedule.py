@@ -54,7 +54,7 @@ class BucketSchedule:
     """The steps of every epoch.
 
     order    in which labels 0 .. n - 1 meet
-    slots    partitions that memory must hold
+    slots    the number of partitions that the buffer holds
     relabel  whether each epoch assigns other partitions to labels. The first state of an epoch has
              the partitions of the last state of the epoch before: nothing moves in between
     spread   whether a bucket is trained in equal shares in all states that hold it, instead of only
@@ -73,7 +73,7 @@ class BucketSchedule:
         return len(self.order.states)
 
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
-        """Return which rank has each partition in a state of an epoch: the only one."""
+        """Return the rank of each partition in a state of an epoch: a single rank has them all."""
         return (0,) * self.order.partitions
 
     @cached_property

@@ -1,15 +1,16 @@
-"""Versions of the partitions of an embedding table, a file each, and what reads and writes them.
+"""The partitions of an embedding table, one file per version, read and written by requests.
 
-    nodes-0003-000012.table    a page that says what it holds, the values, the optimizer's state
+    nodes-0003-000012.table    partition 3, version 12: a page that describes the content, the
+                               values, the optimizer's state
 
-A version has the number of the checkpoint that is the first to name it. Until then it is on the
-scratch disk of the rank that has the partition, and is written over; then it is moved, or copied,
-to the folder of checkpoints, and stays as it is: whatever happens, what a checkpoint names is
-whole.
+A version has the number of the first checkpoint that names it. Until that checkpoint, the version
+is on the scratch disk of the rank that has the partition, and may be overwritten. Then it is moved,
+or copied, to the folder of checkpoints, and does not change any more, so the partitions of a
+checkpoint are always whole.
 
-All of a file begins at a multiple of 4 KiB, so that one request after another can go past the page
-cache (O_DIRECT). ``PartitionFiles`` (direct.py) reads into host memory, or into a GPU's by way of
-pinned buffers; ``KvikioFiles`` (gpu.py) reads into a GPU's by GPUDirect Storage.
+Page and arrays begin at multiples of 4 KiB, so that requests can bypass the page cache (O_DIRECT).
+``PartitionFiles`` (direct.py) reads into host memory, or through pinned buffers into GPU memory;
+``KvikioFiles`` (gpu.py) reads into GPU memory by GPUDirect Storage; ``open_table`` chooses.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from dataclasses import dataclass
 from penstock.arrays import AnyArray
 
 PAGE = 4096
-RESTORE = "Restore the file or train again with --overwrite"  # where one of a run is damaged
-THREADS = 8  # of a table, which have a request in flight each
+RESTORE = "Restore the file or train again with --overwrite"  # of a damaged table of a run
+THREADS = 8  # of a table, each with one request in flight
 CHUNK = 4 << 20  # bytes of one request
-_MOST_CHUNKS = 480  # whose sums fit into the page of a file
+_MOST_CHUNKS = 480  # of a partition: their sums fit into the page of a file
 
 Slot = Sequence[AnyArray]
 """The memory of a partition: its values and its states, each (rows, width) float32."""
@@ -36,8 +37,8 @@ class Geometry:
 
     partitions  their number
     rows        nodes that a partition can hold; see ``of``
-    width       float32 values a node
-    states      float32 values of the optimizer for each of them: SGD 0, Adagrad 1, Adam 2
+    width       float32 values per node
+    states      optimizer values per float32 value: SGD 0, Adagrad 1, Adam 2
     """
 
     partitions: int
@@ -47,7 +48,7 @@ class Geometry:
 
     @staticmethod
     def of(partitions: int, rows: int, width: int, states: int) -> Geometry:
-        """Return a geometry with ``rows`` rounded up, so that every array is whole pages."""
+        """Return a geometry with ``rows`` rounded up so that every array fills whole pages."""
         step = PAGE // math.gcd(PAGE, 4 * width)
         return Geometry(partitions, -(-max(rows, 1) // step) * step, width, states)
 
@@ -63,7 +64,7 @@ class Geometry:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of a file, which are moved to read or to write a partition."""
+        """Bytes of a file: a read or a write of a partition moves them all."""
         return PAGE + self.arrays * self.array_bytes
 
     @property
@@ -81,9 +82,9 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a partition, with the number of the checkpoint that is the first to name it.
+    """One version of a partition: its number is that of the first checkpoint that names it.
 
-    Number 0 was never written: it is the initial one, which is computed.
+    Number 0 is the initial version, which is computed and not read.
     """
 
     partition: int

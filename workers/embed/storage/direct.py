@@ -1,4 +1,4 @@
-"""The files of a table read and written past the page cache by threads, a request in flight each.
+"""Files that threads read and write past the page cache, each with one request in flight.
 
 Reads go directly into host memory that begins at a page. For other memory and for GPUs, each thread
 has a buffer, pinned for a GPU: while one is copied, the others are read or written. If the file
@@ -57,7 +57,7 @@ class OpenFile:
                 done += os.pwrite(self.fd, data[done:].data, offset + done)
 
     def read_bytes(self, out: Array, offset: int) -> None:
-        """Fill ``out``, (n,) uint8 that begins at a page, with what is at ``offset``."""
+        """Fill ``out``, (n,) uint8 that begins at a page, from ``offset``."""
         done = 0
         while done < len(out):
             with reading(self.path, offset + done):
@@ -72,17 +72,17 @@ class OpenFile:
 
 
 class PartitionFiles:
-    """The versions of a table's partitions, whose requests are made by ``threads`` threads.
+    """The versions of a table's partitions, on which ``threads`` threads make requests.
 
-    Requests return at once; the future ends when all of it is done. Between a request and the end
-    of its future its slot belongs to the table. Errors come out of the future: CorruptFile if the
-    file does not hold the version that is requested, CapacityError if the disk is full,
-    PenstockError with file and offset if it cannot be read or written.
+    Requests return at once; the future ends when the request is done. Until then the slot of the
+    request belongs to the table. The future raises CorruptFile if the file does not have the
+    requested version, CapacityError if the disk is full, and PenstockError with file and offset if
+    it cannot be read or written.
 
-    folder   of checkpoints, which has the versions that one of them names
-    scratch  the folder of those that none names yet [default: that of checkpoints]
+    folder   of checkpoints, with the versions that a checkpoint names
+    scratch  the folder of versions that no checkpoint names yet [default: that of checkpoints]
     direct   whether to try O_DIRECT
-    device   whether slots are in a GPU's memory
+    device   whether slots are in GPU memory
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PartitionFiles:
         self._copying: Copying = DeviceCopying() if device else HostCopying()
         self.threads, self._direct, self._local = threads, direct, threading.local()
         self.chunks = tuple(chunks(geometry))
-        self._here: dict[int, Version] = {}  # what the scratch folder has of each partition
+        self._here: dict[int, Version] = {}  # the version of each partition on scratch
         self._pool = ThreadPoolExecutor(
             threads, thread_name_prefix="embed-table", initializer=self._copying.enter_thread
         )
@@ -108,12 +108,12 @@ class PartitionFiles:
     # -- which file ------------------------------------------------------------------------------
 
     def path(self, version: Version) -> Path:
-        """Return where a version is."""
+        """Return the path of a version."""
         is_here = self._here.get(version.partition) == version
         return (self.scratch if is_here else self.folder) / version.name
 
     def check(self, versions: Iterable[Version]) -> None:
-        """Raise unless the file of each version is there, with all of its bytes."""
+        """Raise unless the file of each version exists with the right size."""
         for version in versions:
             path, size = self.path(version), self.geometry.file_bytes
             if version.number and not path.is_file():
@@ -127,7 +127,7 @@ class PartitionFiles:
                 )
 
     def publish(self, versions: Iterable[Version]) -> None:
-        """Give versions to the folder of checkpoints; they are on its disk when this returns."""
+        """Move versions to the folder of checkpoints, and wait until they are on its disk."""
         for _ in self._pool.map(self._publish, versions):
             pass
         sync(self.folder)
@@ -145,17 +145,17 @@ class PartitionFiles:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            with atomic(there) as temporary:  # it stays here, too, to be read
+            with atomic(there) as temporary:  # the version on scratch stays, to be read
                 shutil.copyfile(here, temporary)
                 sync(temporary)
 
     def forget(self, partition: int) -> None:
-        """Remove what the scratch folder has of a partition: another rank has it now."""
+        """Remove the version of a partition on scratch: another rank has the partition now."""
         if (version := self._here.pop(partition, None)) is not None:
             (self.scratch / version.name).unlink()
 
     def _place(self, version: Version) -> Path:
-        """Return where a version is to be written: over the one that the scratch folder has."""
+        """Return the path to write a version to; it takes the place of the one on scratch."""
         path, before = self.scratch / version.name, self._here.get(version.partition)
         if before not in (None, version):
             (self.scratch / before.name).rename(path)
@@ -163,7 +163,7 @@ class PartitionFiles:
         return path
 
     def open(self, version: Version, *, to_write: bool) -> OpenFile:
-        """Open the file of a version; if it is to be written all of its bytes are taken."""
+        """Open the file of a version; allocate all of its space if it is to be written."""
         path = self._place(version) if to_write else self.path(version)
         if to_write:
             make_file(path, self.geometry)
@@ -194,13 +194,13 @@ class PartitionFiles:
         return self.exchange(slot, store=version)
 
     def read(self, version: Version, slot: Slot) -> Future[Moved]:
-        """Read ``version`` into ``slot``, and compare with the sums it was written with."""
+        """Read ``version`` into ``slot``, and verify its sums."""
         return self.exchange(slot, load=version)
 
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
-        """Yield ``version`` in the order of the file, compared with its sums, in host memory.
+        """Yield ``version`` in the order of the file, in host memory, with its sums verified.
 
-        Each chunk, the number of its array and its bytes, is valid until the next one is yielded; a
+        A piece is the number of an array and some of its bytes, valid until the next is yielded; a
         few are read ahead.
         """
         with ExitStack() as stack:
@@ -226,7 +226,7 @@ class PartitionFiles:
                     ahead.append(self._pool.submit(read, self.chunks[later]))
 
     def close(self) -> None:
-        """Wait for what is in flight."""
+        """Wait for requests in flight."""
         self._pool.shutdown(wait=True, cancel_futures=False)
 
     def store_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> int:
@@ -280,7 +280,7 @@ class _Request:
         self._started = 0.0
 
     def open(self) -> bool:
-        """Open its files; return whether it can be moved: otherwise it has ended."""
+        """Open its files; if that fails, end the request and return False."""
         try:
             if self._store is not None:
                 self._to = self._table.open(self._store, to_write=True)
@@ -359,7 +359,7 @@ def open_table(
     scratch: Path | None = None,
     threads: int = THREADS,
 ) -> PartitionFiles:
-    """Return the files of a table, whose slots are in this GPU's memory or the host's."""
+    """Return the files of a table; ``device``: its slots are in GPU memory."""
     if device:
         from penstock.workers.embed.storage.gpu import KvikioFiles, has_gds
 
@@ -374,7 +374,7 @@ def aligned_bytes(size: int) -> Array:
 
 
 def make_file(path: Path, geometry: Geometry) -> None:
-    """Make the file of a version, with all of its bytes taken, unless it is there as it should be.
+    """Make the file of a version, with all of its space allocated, unless it has the right size.
 
     A file of the right size has all of its space.
     """

@@ -1,9 +1,9 @@
-"""Files of a table read into a GPU's memory by kvikio, with GPUDirect Storage.
+"""Files of a table that kvikio reads into GPU memory, with GPUDirect Storage.
 
-Where a machine has none, kvikio would read by POSIX through pinned buffers of its own. So does
-``PartitionFiles``, which takes half as long for a swap while kernels train, since its sums are the
-host's (benchmarks/results/embed.md). Pages that say which version a file holds are small and go
-through host memory.
+Without GPUDirect Storage, kvikio would read by POSIX through its own pinned buffers.
+``PartitionFiles`` does the same, and swaps in half the time while kernels train, since it computes
+sums on the host (benchmarks/results/embed.md). The small page that describes a file goes through
+host memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def has_gds() -> bool:
 
 
 class _KvikioFile(OpenFile):
-    """The open file of a version, which kvikio has open, too."""
+    """The open file of a version, opened by kvikio, too."""
 
     def __init__(self, opened: OpenFile, *, to_write: bool) -> None:
         super().__init__(opened.path, opened.fd, opened.why_not_direct)
@@ -71,7 +71,7 @@ class KvikioFiles(PartitionFiles):
         import kvikio.defaults
 
         opened = super().open(version, to_write=to_write)
-        # For where there is no GPUDirect Storage: past the page cache all the same, if this file
+        # Without GPUDirect Storage: still past the page cache, if this file
         # system lets us, and as many requests at once as this table makes.
         direct = opened.why_not_direct is None
         kvikio.defaults.set(
@@ -84,14 +84,14 @@ class KvikioFiles(PartitionFiles):
         return _KvikioFile(opened, to_write=to_write)
 
     def store_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
-        """Write a slot's bytes at ``offset``; return their sum, computed where they are."""
+        """Write a slot's bytes at ``offset``; return their sum, computed on the GPU."""
         with _explained(writing, file.path, offset):
             written = file.file.pwrite(memory, file_offset=offset).get()
         assert written == memory.nbytes
         return sum_of(memory.view(np.uint64))
 
     def load_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
-        """Read a slot's bytes from ``offset``; return their sum, computed where they are."""
+        """Read a slot's bytes from ``offset``; return their sum, computed on the GPU."""
         with _explained(reading, file.path, offset):
             read = file.file.pread(memory, file_offset=offset).get()
         if read != memory.nbytes:

@@ -1,7 +1,7 @@
 """The page before a partition: the number of the version, and the sum of every chunk.
 
-It is written after the data and to the same file: who finds it with the number that he expects,
-and finds its sums in the data, has all of that version and nothing of another.
+It is written after the data, in the same file. If it has the expected number, and its sums match
+the data, the data is all of that version.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
 
 
 def check_sum(chunk: Chunk, expected: int, got: int, path: Path) -> None:
-    """Raise CorruptFile unless a chunk has the sum that it was written with."""
+    """Raise CorruptFile unless a chunk has the sum in its page."""
     if expected != got:
         raise CorruptFile(
             f"{path} is damaged at offset {chunk.offset}",

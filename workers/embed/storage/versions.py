@@ -1,12 +1,14 @@
 """Checkpoints of a table: the version of every partition, while training writes newer ones.
 
-    nodes-0003-000012.table                  a version of a partition (storage)
-    last.safetensors, best.safetensors       a checkpoint each: relations, the version of every
-                                             partition, and what the job says of it
+    nodes-0003-000012.table          one version of a partition (storage)
+    last.safetensors, best.safetensors
+                                     one checkpoint each: relations and their optimizer state, which
+                                     are not in the table, the version of every partition, and the
+                                     job's own description
 
-A checkpoint is written when the partitions that it names are on the disk, and takes its name in one
-rename. A process that is killed anywhere leaves the one before. What a checkpoint names is not
-written to.
+A checkpoint is written after the partitions are on the disk, and renamed to its name. If the
+process is killed at any time, the checkpoint before it remains. Files that a checkpoint names are
+not written to.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ R = TypeVar("R")
 
 
 class Versions:
-    """Which version of each partition is the newest that this rank knows of.
+    """The newest version of each partition of this rank, and the version to write next.
 
-    versions.current(3)         what to read
-    versions.next(3)            what to write
-    versions.wrote(version)     it is written: it is the newest now
-    versions.saved()            a checkpoint names the newest ones
+    versions.current(3)         the version to read
+    versions.next(3)            the version to write
+    versions.wrote(version)     its write was requested: it is the newest now
+    versions.saved()            a checkpoint names the newest versions
 
     number  of the last checkpoint
     """
@@ -45,7 +47,7 @@ class Versions:
 
     @property
     def changed(self) -> list[Version]:
-        """What was written since the last checkpoint."""
+        """The versions that were written since the last checkpoint."""
         return [version for version in self.newest if version.number > self.number]
 
     def current(self, partition: int) -> Version:
@@ -53,7 +55,7 @@ class Versions:
         return self.newest[partition]
 
     def next(self, partition: int) -> Version:
-        """Return what is written next, in place of what was written since the last checkpoint."""
+        """Return the version to write, the same until the next checkpoint."""
         return Version(partition, self.number + 1)
 
     def wrote(self, version: Version) -> None:
@@ -61,11 +63,11 @@ class Versions:
         self.newest[version.partition] = version
 
     def dropped(self, partition: int) -> None:
-        """Note that another rank has a partition now."""
+        """Record that this rank does not have a partition any more."""
         self.newest[partition] = Version(partition, 0)
 
     def saved(self) -> None:
-        """Note that the next checkpoint is written."""
+        """Record that a checkpoint names the newest versions."""
         self.number += 1
 
 
@@ -107,8 +109,8 @@ class Checkpoints:
         return self.folder / f"{name}.safetensors"
 
     def versions(self, geometry: Geometry) -> Versions:
-        """Return where to resume from: the versions of the last checkpoint, or initial ones."""
-        # The best one may have been written without the last, and keeps its versions.
+        """Return the versions to resume from: those of the last checkpoint, or initial ones."""
+        # A run that was killed between the two may have a best checkpoint newer than the last.
         numbers = [self._about(name)["number"] for name in (LAST, BEST) if self.has(name)]
         number, newest = max(numbers, default=0), None
         if self.has(LAST):
@@ -174,7 +176,8 @@ class Checkpoints:
     ) -> None:
         """Write checkpoint ``number`` of published versions under one name or several.
 
-        Where the disk is full, or the process is killed, the checkpoints before are as they were.
+        If the disk is full or the process is killed, earlier checkpoints do not change. Versions
+        that no checkpoint names are removed at the end.
         """
         body = {
             "number": number,

@@ -179,7 +179,7 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
 
 
 def test_a_best_checkpoint_without_a_last_one_keeps_its_versions(small):
-    """Killed between the two, and saved again at another moment."""
+    """A run is killed between the two, and saves at another moment when it is resumed."""
     one = small(partitions=5)
     one.epoch(0)
     one.save({"epoch": 0}, names=("best",))
