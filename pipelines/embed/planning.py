@@ -253,8 +253,9 @@ def disk_to_train(
 def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> int | None:
     """Return the number of versions besides those of checkpoints; None: one per partition.
 
-    There are at least as many as partitions in memory; more may take half of the space that then
-    remains. With fewer, checkpoints are due sooner, and each writes all partitions in memory.
+    There is at least one for each partition in memory; the others take at most half of the space
+    that then remains. Fewer versions make more checkpoints due, and each writes all partitions in
+    memory.
 
     there  bytes that the run may use
     """
