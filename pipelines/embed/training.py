@@ -271,7 +271,7 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Warn if options of partitions on disk were given, but all partitions are in memory."""
-    names = "prefetch", "order", "buffer"
+    names = "prefetch", "order", "buffer", "storage"
     given = [name for name in names if getattr(options, name) != getattr(Training, name)]
     if given and in_memory(replace(options.training, partitions=partitions), options.ranks):
         flags = " and ".join(map(flag, given))

@@ -166,7 +166,9 @@ class EmbedTrainer(Trainer):
 
             made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
             scratch = Path(opened.enter_context(made))
-        self.table = open_table(task.checkpoints, geometry, scratch=scratch, device=gpu())
+        self.table = open_table(
+            task.checkpoints, geometry, scratch=scratch, device=gpu(), storage=training.storage
+        )
         opened.callback(self.table.close)
         self.table.check(self.versions.newest)
         self.warm = None

@@ -157,8 +157,13 @@ def test_an_interrupted_training_resumes_within_an_epoch(
 @pytest.mark.parametrize(("ranks", "more"), [(1, DISK), (2, {}), slow(2, DISK_OF_RANKS)])
 @pytest.mark.parametrize(
     "other",
-    [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
-    ids=["no prefetch", "many checkpoints", "fewer evaluations"],
+    [
+        {"prefetch": False},
+        {"checkpoint_minutes": 1e-9},
+        {"validate_every": 2},
+        {"storage": "queues"},
+    ],
+    ids=["no prefetch", "many checkpoints", "fewer evaluations", "queues"],
 )
 def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
     run(tmp_path / "other", ranks, **more, **other)

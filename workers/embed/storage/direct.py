@@ -17,14 +17,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.errors import MissingFile, PenstockError, TruncatedFile
+from penstock.errors import MissingFile, PenstockError, TruncatedFile, UsageError
 from penstock.files import atomic
 from penstock.system_errors import disk_full, full_disk_explained, is_disk_full
+from penstock.workers.embed.spec import Storage
 from penstock.workers.embed.storage import PAGE, RESTORE, THREADS, Geometry, Moved, Slot, Version
 from penstock.workers.embed.storage.copying import Copying, DeviceCopying, HostCopying
 from penstock.workers.embed.storage.place import (
@@ -358,14 +361,30 @@ def open_table(
     device: bool,
     scratch: Path | None = None,
     threads: int = THREADS,
+    storage: Storage | None = None,
 ) -> PartitionFiles:
-    """Return the files of a table; ``device``: its slots are in GPU memory."""
-    if device:
+    """Return the files of a table.
+
+    device   whether its slots are in GPU memory
+    storage  how they are read and written [default: kvikio if GPUDirect Storage works, else
+             threads]
+    """
+    given: dict[str, Any] = {"scratch": scratch, "threads": threads, "device": device}
+    if storage == "queues":
+        from penstock.workers.embed.storage.queue_files import QueueFiles
+
+        return QueueFiles(folder, geometry, **given)
+    if storage == "kvikio" and not (device and find_spec("kvikio")):
+        raise UsageError(
+            "--storage kvikio needs a GPU and kvikio",
+            remedy="Install kvikio-cu12, or take --storage threads",
+        )
+    if device and storage != "threads":
         from penstock.workers.embed.storage.gpu import KvikioFiles, has_gds
 
-        if has_gds():
-            return KvikioFiles(folder, geometry, scratch=scratch, threads=threads, device=True)
-    return PartitionFiles(folder, geometry, scratch=scratch, threads=threads, device=device)
+        if storage == "kvikio" or has_gds():
+            return KvikioFiles(folder, geometry, **given)
+    return PartitionFiles(folder, geometry, **given)
 
 
 def aligned_bytes(size: int) -> Array:

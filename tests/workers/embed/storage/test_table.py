@@ -10,15 +10,16 @@ import pytest
 from penstock.errors import CorruptFile, MissingFile, TruncatedFile
 from penstock.workers.embed.storage import PAGE, Geometry, Version
 from penstock.workers.embed.storage import direct as module
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
+from penstock.workers.embed.storage.queue_files import QueueFiles
 
 GEOMETRY = Geometry.of(6, 100, 100, 1)
 VERSIONS = [Version(partition, 5) for partition in range(6)]
 
 
-@pytest.fixture
-def table(tmp_path):
-    made = PartitionFiles(tmp_path, GEOMETRY)
+@pytest.fixture(params=[PartitionFiles, QueueFiles])
+def table(request, tmp_path):
+    made = request.param(tmp_path, GEOMETRY)
     yield made
     made.close()
 
@@ -38,17 +39,26 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("aligned", [True, False])
-@pytest.mark.parametrize("direct", [True, False])
-def test_what_is_read_is_what_was_written(tmp_path, aligned, direct, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "aligned", "direct"),
+    [
+        (PartitionFiles, True, True),
+        (PartitionFiles, True, False),
+        (PartitionFiles, False, True),
+        (PartitionFiles, False, False),
+        (QueueFiles, True, True),
+        (QueueFiles, False, False),
+    ],
+)
+def test_what_is_read_is_what_was_written(tmp_path, kind, aligned, direct, monkeypatch):
     """Requests in flight together do not mix, nor do those of an exchange."""
     monkeypatch.setattr("penstock.workers.embed.storage.CHUNK", 3 * PAGE)
     slots = [a_slot(seed, aligned=aligned) for seed in range(6)]
-    table = PartitionFiles(tmp_path, GEOMETRY, direct=direct)
+    table = kind(tmp_path, GEOMETRY, direct=direct)
     for future in [table.write(s, v) for s, v in zip(slots, VERSIONS, strict=True)]:
         assert future.result().bytes_written == GEOMETRY.file_bytes
     table.close()
-    table = PartitionFiles(tmp_path, GEOMETRY, direct=direct)
+    table = kind(tmp_path, GEOMETRY, direct=direct)
     found = [a_slot(99, aligned=aligned) for _ in VERSIONS]
     for future in [table.read(v, s) for v, s in zip(VERSIONS, found, strict=True)]:
         assert future.result().bytes_read == GEOMETRY.file_bytes
@@ -121,16 +131,13 @@ def test_a_file_system_without_o_direct_is_read_by_the_page_cache(tmp_path, monk
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("by_kvikio", [False, True])
-def test_a_table_of_a_gpu_is_that_of_the_host(tmp_path, by_kvikio):
+@pytest.mark.parametrize("storage", ["threads", "kvikio", "queues"])
+def test_a_table_of_a_gpu_is_that_of_the_host(tmp_path, storage):
     import cupy
 
-    if by_kvikio:
+    if storage == "kvikio":
         pytest.importorskip("kvikio")
-        from penstock.workers.embed.storage.gpu import KvikioFiles as Kind
-    else:
-        Kind = PartitionFiles  # noqa: N806
-    table = Kind(tmp_path, GEOMETRY, device=True)
+    table = open_table(tmp_path, GEOMETRY, device=True, storage=storage)
     slot = a_slot()
     on_device = [cupy.asarray(array) for array in slot]
     table.write(on_device, Version(0, 1)).result()
