@@ -56,9 +56,9 @@ def cuda_devices():
 def pytest_cmdline_main(config):
     """Run all tests in several processes if pytest-xdist is installed and no option decides.
 
-    Three on two cores, as a third of their time they wait for processes that they started; four at
-    most, of which each may take two GB. Tests of a file stay together, so that they share its
-    fixtures. On a GPU all run in one process, since some measure its memory.
+    Two per core, as most wait for processes that they started; four at most, of which each may take
+    two GB. Tests of a file stay together, so that they share its fixtures. On a GPU all run in one
+    process, since some measure its memory.
     """
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     cores = len(os.sched_getaffinity(0))
@@ -73,7 +73,7 @@ def pytest_cmdline_main(config):
         and find_spec("cupy") is None
         and cores > 1
     ):
-        config.option.numprocesses = min(cores * 3 // 2, 4)
+        config.option.numprocesses = min(cores * 2, 4)
         config.option.dist = "loadfile"
 
 
