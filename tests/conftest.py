@@ -59,6 +59,9 @@ def pytest_cmdline_main(config):
     Two per core, as most wait for processes that they started; four at most, of which each may take
     two GB. Tests of a file stay together, so that they share its fixtures. On a GPU all run in one
     process, since some measure its memory.
+
+    Files keep their order: xdist would begin with those of many tests, and at the end wait for one
+    process that has a file of a single long one.
     """
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     cores = len(os.sched_getaffinity(0))
@@ -75,6 +78,7 @@ def pytest_cmdline_main(config):
     ):
         config.option.numprocesses = min(cores * 2, 4)
         config.option.dist = "loadfile"
+    config.option.loadscopereorder = False
 
 
 def pytest_configure(config):
