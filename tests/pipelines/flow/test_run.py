@@ -116,25 +116,26 @@ def test_a_changed_module_or_a_changed_file_makes_a_stage_run(home, capsys):
     def planned():
         capsys.readouterr()
         assert run(["run", str(path), "--plan", "--json"]) == 0
-        return str(json.loads(capsys.readouterr().out)["stages"][0]["why"])
+        (stage,) = json.loads(capsys.readouterr().out)["stages"]
+        return stage["why"] if stage["runs"] else ""
 
-    assert planned() == "unchanged"
+    assert not planned()
     os.utime(home / "in/v.json")  # the content is the same
-    assert planned() == "unchanged"
+    assert not planned()
     (home / "in/v.json").write_text("2")
-    assert "input" in planned()
+    assert planned()
     make_outputs(path)
     (home / "mine.py").write_text(MODULE + "\n# a comment")
-    assert planned() == "unchanged"
+    assert not planned()
     (home / "mine.py").write_text(MODULE + "\nmore = 1")
     assert "mine.py" in planned()
     make_outputs(path)
     (home / "flow/a/v").unlink()
-    assert planned() != "unchanged"
+    assert planned()
     make_outputs(path)
     record = home / "flow/.flow/a.json"  # as an earlier version had made it
     record.write_text(json.dumps(json.loads(record.read_text()) | {"key": "0" * 64}))
-    assert planned() != "unchanged"
+    assert planned()
 
 
 def test_a_stage_that_dies_is_run_again_and_one_that_takes_too_long_is_stopped(home):
