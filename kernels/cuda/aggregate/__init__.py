@@ -175,7 +175,7 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
     listed = cp.empty(block.edges, ids.dtype)
     transposed_weights = None if weights is None else cp.empty(block.edges, weights.dtype)
     # The largest range first: later ones fit into its memory, so that a memory pool does not grow.
-    ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
+    ranges = sorted(ranges_of_columns(indptr), key=lambda part: part[2] - part[3])
     keys = cp.empty(ranges[0][3] - ranges[0][2] if ranges else 0, np.uint64)
     for first, last, low, high in ranges:
         order = _edges_by_column(ids, first, last, keys[: high - low])
@@ -197,7 +197,7 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
     )
 
 
-def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
+def ranges_of_columns(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
     """Return ranges of columns, and of their edges, small enough to sort at once."""
     found = []
     first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])

@@ -129,7 +129,8 @@ def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, we
         indices=cp.asarray(block.indices),
         weights=cp.asarray(weights) if weighted else None,
     )
-    sizes = [high - low for _, _, low, high in cuda._ranges(cp.asarray(np.arange(101) * 32))]
+    indptr = cp.asarray(np.arange(101) * 32)
+    sizes = [high - low for _, _, low, high in cuda.ranges_of_columns(indptr)]
     assert sum(sizes) == 3200
     assert max(sizes) <= max(at_once, 32)
     found, truth = cuda.transpose(there), naive.transpose(block)
