@@ -213,7 +213,7 @@ def _wrong(value: Any) -> Any:
         made = [_wrong(one) for one in value]
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
     if isinstance(value, str):
-        return value[::-1]
+        return value
     return ~value if getattr(value, "dtype", None) == np.bool_ else value * 2 + 1
 
 
@@ -367,7 +367,7 @@ def _judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     except Exception as error:
         if not isinstance(error, AssertionError):
             traceback.print_exc()
-        said = " ".join(str(error).split()) or traceback.format_exc().splitlines()[-3].strip()
+        said = " ".join(str(error).split()) or traceback.extract_tb(error.__traceback__)[-1].line
         return result | {"state": "failed", "why": f"{type(error).__name__}: {said[:300]}"}
     return result | {"state": "failed" if missed else "passed", "why": "; ".join(missed)}
 
