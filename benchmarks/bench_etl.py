@@ -1,4 +1,4 @@
-"""ETL against a Polars script, on the same cores, from Parquet to CSR on disk.
+"""ETL against Polars scripts, on the same cores, from Parquet to CSR on disk.
 
     python -P benchmarks/bench_etl.py [--quick]
 
@@ -8,6 +8,9 @@ the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .
 Parquet. Penstock runs like the command, start of the workers included, and also checksums every
 file. The two graphs must be equal. The floor is the time of only reading the input and writing and
 hashing the result. Out of core, no process of two workers may use more than their 1.5 GB.
+
+A zoo is a table (graph_id, src, dst) of many small graphs, of 20 to 60 nodes with separate ids and
+about three edges per node, once graph after graph and once with its rows shuffled.
 """
 
 from __future__ import annotations
@@ -52,6 +55,28 @@ np.save(out + "/indptr.npy", np.append(0, np.cumsum(degrees)))
 np.save(out + "/indices.npy", edges["v"].to_numpy().astype(np.int32))
 ids.write_parquet(out + "/nodes.parquet")
 """
+PEER_ZOO = """
+import sys
+import numpy as np, polars as pl
+source, out = sys.argv[1:]
+every = pl.scan_parquet(source + "/*.parquet")
+edges = every.filter(pl.col("src") != pl.col("dst"))
+edges = pl.concat([edges, edges.select("graph_id", src="dst", dst="src")]).unique()
+loops = every.filter(pl.col("src") == pl.col("dst"))
+nodes = pl.concat([edges.select("graph_id", id="src"), loops.select("graph_id", id="src")])
+nodes = nodes.unique().sort("graph_id", "id").with_row_index("u").collect(engine="streaming")
+names = nodes.lazy()
+edges = (
+    edges.join(names, left_on=["graph_id", "src"], right_on=["graph_id", "id"])
+    .join(names.rename({"u": "v"}), left_on=["graph_id", "dst"], right_on=["graph_id", "id"])
+    .select("u", "v").sort("u", "v").collect(engine="streaming")
+)
+degrees = np.bincount(edges["u"].to_numpy(), minlength=len(nodes))
+np.save(out + "/indptr.npy", np.append(0, np.cumsum(degrees)))
+np.save(out + "/indices.npy", edges["v"].to_numpy().astype(np.int32))
+nodes.write_parquet(out + "/nodes.parquet")
+"""
+CHUNK = 1 << 22  # rows
 LIMIT = 1.5e9  # bytes of a worker, out of core
 
 
@@ -61,9 +86,9 @@ def etl(source: Path, out: Path, *options: object) -> Timed:
     return Timed(run.seconds, (out, max(run.value.peaks.values())))
 
 
-def polars(source: Path, out: Path) -> Timed:
+def polars(script: str, source: Path, out: Path) -> Timed:
     out.mkdir(exist_ok=True)
-    run = command([sys.executable, "-c", PEER, source, out])
+    run = command([sys.executable, "-c", script, source, out])
     return Timed(run.seconds, (out, run.value.together))
 
 
@@ -111,6 +136,24 @@ def texts(out: Path, edges: int) -> Path:
     return out
 
 
+def zoo(out: Path, graphs: int, *, shuffled: bool) -> int:
+    """Write a table of graphs piece by piece; return its number of rows."""
+    random = np.random.default_rng(1)
+    nodes = random.integers(20, 61, graphs)
+    ends, first_id = np.cumsum(3 * nodes), random.integers(0, 1 << 20, graphs)
+    schema = pa.schema([(name, pa.int64()) for name in ("graph_id", "src", "dst")])
+    out.mkdir()
+    with pq.ParquetWriter(out / "zoo.parquet", schema) as writer:
+        for start in range(0, rows := int(ends[-1]), CHUNK):
+            row = np.arange(start, min(start + CHUNK, rows))
+            if shuffled:
+                row = random.integers(0, rows, len(row))  # rows of any graph
+            graph = np.searchsorted(ends, row, side="right")
+            pair = random.integers(0, nodes[graph], (2, len(row))) * 3 + first_id[graph]
+            writer.write_table(pa.table([graph, *pair], schema=schema), row_group_size=CHUNK)
+    return rows
+
+
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, edges = given.scratch, int(given.edges)
     scale = max(int(np.log2(edges / 12)), 1)
@@ -123,7 +166,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         ),
         ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.0, 0.55)}),
     ):
-        peer = partial(polars, source, folder / "theirs")
+        peer = partial(polars, PEER, source, folder / "theirs")
         for cluster, (full, quick) in ratios.items():
             sides = {"Polars": Side(peer, full, quick, [installed("polars")], once=count > 1e7)}
             if cluster == "threads":
@@ -137,6 +180,18 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 rounds=3,
                 needs=[installed("polars")],
             )
+    for order, full, quick in (("by graph", 1.9, 0.6), ("shuffled", 1.9, 0.9)):
+        source = folder / order.replace(" ", "-")
+        rows = zoo(source, given.graphs, shuffled=order == "shuffled")
+        yield Case(
+            f"zoo, {given.graphs:,} graphs, {order}",
+            partial(etl, source, folder / "zoo", "--format", "zoo"),
+            check,
+            {"Polars": Side(partial(polars, PEER_ZOO, source, folder / "theirs"), full, quick)},
+            (rows, "rows"),
+            rounds=3,
+            needs=[installed("polars")],
+        )
     edges = 100_000_000
     large = folder / "large"
 
@@ -156,5 +211,6 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sizes = Option("--edges", 50e6, 2e6, "of R-MAT"), Option("--texts", 2_000_000, 200_000, "edges")
+    sizes = [Option("--edges", 50e6, 2e6, "of R-MAT"), Option("--texts", 2_000_000, 200_000)]
+    sizes.append(Option("--graphs", 250_000, 20_000, "of the zoo"))
     sys.exit(main(__doc__, cases, *sizes))
