@@ -30,9 +30,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html import escape
 from importlib.util import find_spec
@@ -145,6 +147,26 @@ def on_gpu(work: Callable[[], Any], repeats: int = 10, warm: int = 1) -> Timed:
     end.record()
     end.synchronize()
     return Timed(1e-3 * float(cp.cuda.get_elapsed_time(start, end)) / repeats, value)
+
+
+def together(work: Callable[[int], Any], devices: int) -> tuple[float, list[Any]]:
+    """Call ``work`` in a thread for each GPU; return the seconds of all, and the results."""
+    import cupy as cp
+
+    ready, begun = threading.Barrier(devices), [0.0] * devices
+
+    def one(device: int) -> Any:
+        with cp.cuda.Device(device):
+            cp.cuda.Device().synchronize()
+            ready.wait()
+            begun[device] = time.perf_counter()
+            found = work(device)
+            cp.cuda.Device().synchronize()
+            return found
+
+    with ThreadPoolExecutor(devices) as pool:
+        found = list(pool.map(one, range(devices)))
+        return time.perf_counter() - min(begun), found
 
 
 @dataclass
@@ -481,9 +503,9 @@ def _rows(one: Mapping[str, Any]) -> list[str]:
 def _compared(side: Mapping[str, Any]) -> str:
     if "ratio" not in side:
         return f" | {side.get('skipped', '')} | |"
-    shown = "{:.0%}" if side["floor"] else "{:.3g}"
-    ratio, least, most = (shown.format(side[name]) for name in ("ratio", "least", "most"))
-    gate = "" if side["gate"] is None else shown.format(side["gate"])
+    scale, unit = (100, " %") if side["floor"] else (1, "")
+    ratio, least, most = (f"{scale * side[name]:.3g}" for name in ("ratio", "least", "most"))
+    ratio, gate = ratio + unit, "" if side["gate"] is None else f"{scale * side['gate']:.3g}{unit}"
     took = duration(statistics.median(side["seconds"]))
     return f" {took} | {ratio} ({least} to {most}) | {gate} |"
 
