@@ -1,12 +1,14 @@
 """The output of walks: files of a Parquet dataset, blocks for word2vec, and a final _walks.json.
 
 _walks.json           the options, the method, and the files
+_rows.npy             64 bits of each row of the graph, for --base
 part-00000.parquet    walk (int64), path (list of ids): walks in order, one range per file
 _block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from penstock.files import (
     atomic,
     file_entry,
     file_table,
+    link,
     part_name,
     save_npy,
 )
@@ -63,13 +66,25 @@ class WalkWriter:
     version: str
     npy: bool
 
-    def __call__(self, number: int, first: int, paths: Array) -> None:
-        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end."""
+    def __call__(self, number: int, first: int, paths: Array, kept: int = 0) -> None:
+        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end.
+
+        kept  how many of them are those of a base
+        """
         files = [self._parquet(number, first, paths)]
         if self.npy:
-            files.append(save_npy(self.pieces.result, f"_block-{number:05d}.npy", paths))
+            files.append(save_npy(self.pieces.result, block_name(number), paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.pieces.save(part_name(number), counts, files)
+        self.pieces.save(part_name(number), {**counts, "kept": kept, "linked": 0}, files)
+
+    def link(
+        self, number: int, folder: Path, counts: dict[str, int], files: list[FileEntry]
+    ) -> None:
+        """Take over the files of an earlier output in ``folder``."""
+        for entry in files:
+            link(folder / entry.name, self.pieces.result / entry.name)
+        about = {**counts, "kept": counts["walks"], "linked": 1}
+        self.pieces.save(part_name(number), about, files)
 
     def done(self, number: int) -> bool:
         """Return whether a file is complete."""
@@ -113,17 +128,22 @@ class WalkWriter:
         return ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
 
 
+def block_name(number: int) -> str:
+    """Return the name of a block of internal ids."""
+    return f"_block-{number:05d}.npy"
+
+
 def save_manifest(
-    out: Output, writer: WalkWriter, files: FileRanges, about: dict[str, Any]
+    out: Output, writer: WalkWriter, files: FileRanges, rows: FileEntry, about: dict[str, Any]
 ) -> dict[str, int]:
     """Write _walks.json, and return the counts of the walks."""
-    total, entries, listed = {"walks": 0, "nodes": 0}, [], []
+    total, entries, listed = Counter[str](), [rows], []
     for number in range(files.count):
         counts, written = writer.pieces.load(part_name(number))
-        listed.append({"first": files.range(number)[0], **counts})
+        total.update(counts)
+        part = {name: counts[name] for name in ("walks", "nodes")}
+        listed.append({"first": files.range(number)[0], **part})
         entries += written
-        for name in total:
-            total[name] += counts[name]
-    body = {**about, **total, "parts": listed, "files": file_table(entries)}
-    out.describe(FORMAT, body)
-    return total | {"bytes": sum(entry.bytes for entry in entries)}
+    body = {**about, "walks": total["walks"], "nodes": total["nodes"], "parts": listed}
+    out.describe(FORMAT, {**body, "files": file_table(entries)})
+    return {**total, "bytes": sum(entry.bytes for entry in entries)}
