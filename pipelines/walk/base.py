@@ -1,7 +1,8 @@
 """Yesterday's walks: those whose nodes all have the rows of yesterday are kept.
 
 A walk is a function of its number and of the rows that it visits. So the result is that of walking
-anew, to the bit. Every output keeps its rules, and 64 bits of each row of its graph.
+anew, to the bit. Every output keeps its rules, 64 bits of each row of its graph, and which nodes
+the walks of each file visit: a file without a changed one is linked, and not read.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from penstock.graph_changes import RowPrints
 from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.output import Output
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.output import FORMAT, block_name
+from penstock.pipelines.walk.output import FORMAT, block_name, visits_name
 from penstock.pipelines.walk.starts import named, share
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
-_IDS = 1 << 20  # read at a time
-# The least share of walks to keep for which reading the others, too, takes less than walking: a
-# step that reads two rows, or a whole one, takes ten times as long as one that reads an edge.
-_WORTH, _WORTH_OF_LONG_STEPS = 0.5, 0.05
+_IDS = 1 << 16  # read at a time
+# The least share of walks to keep for which reading a file takes less than walking anew: never if
+# a step reads one edge, which takes less than to read a node of a walk from Parquet.
+LEAST_KEPT, LEAST_KEPT_OF_LONG_STEPS = 1.1, 0.2
 _GONE = -2  # a node that today's graph lacks
 _SPARSE = 8  # a table of ids may be this much larger than the number of ids
 
@@ -41,7 +42,7 @@ _SPARSE = 8  # a table of ids may be this much larger than the number of ids
 def rules_of(spec: WalkGraphSpec) -> dict[str, Any]:
     """Return what decides a step besides the graph, as JSON."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(spec)))
-    return found
+    return {**found.pop("rules"), **found}
 
 
 def prints_of(graph: Graph, spec: WalkGraphSpec, known: RowPrints | None) -> RowPrints:
@@ -60,7 +61,8 @@ class Base:
     made      the digest of their manifest
     starts    their number of starts; walks: of all
     internal  whether paths hold internal ids; blocks: whether there are blocks of them
-    changed   a file: which of today's nodes have another row; None: none has
+    changed   a file: which nodes of either graph have another row, or are gone
+    bits      a file: the same in the bits of visits
     places    a file: the place of each start of today among those of the base, -1: none; None: the
               same one
     """
@@ -71,7 +73,8 @@ class Base:
     walks: int
     internal: bool
     blocks: bool
-    changed: Path | None
+    changed: Path
+    bits: Path
     places: Path | None
 
     def known(self, first: int, last: int, count: int) -> Array:
@@ -90,12 +93,14 @@ class Base:
         begin = starts.of(first, last)
         paths = np.full((len(begin), rules.length), -1, begin.dtype)
         kept = np.zeros(len(begin), bool)
+        long = rules.second_order or rules.sampler == Sampler.RESERVOIR
+        worth = LEAST_KEPT_OF_LONG_STEPS if long else LEAST_KEPT
+        if worth > 1:
+            return paths, kept
         at = self.known(first, last, starts.count)
         there = np.flatnonzero(at >= 0)
-        changed = np.zeros(starts.nodes, bool) if self.changed is None else load_npy(self.changed)
-        changed = np.append(changed, [True, False])  # of _GONE, and beyond the end of a walk
-        long = rules.second_order or rules.sampler == Sampler.RESERVOIR
-        worth = _WORTH_OF_LONG_STEPS if long else _WORTH
+        # Of _GONE, and beyond the end of a walk.
+        changed = np.append(load_npy(self.changed)[: starts.nodes], [True, False])
         read = right = 0
         for paths_there in self._read(at[there], rules.length, graph, starts.nodes):
             some = there[read : read + len(paths_there)]
@@ -106,6 +111,11 @@ class Base:
                 break
         self._check()
         return paths, kept
+
+    def untouched(self, number: int) -> bool:
+        """Return whether the walks of a part of the base visit no node with another row."""
+        visits = load_npy(self.path / visits_name(number), remedy=FORMAT.restore)
+        return not (visits & load_npy(self.bits)[: len(visits)]).any()
 
     def part(
         self, number: int, first: int, last: int, count: int, *, npy: bool
@@ -121,7 +131,8 @@ class Base:
         same = (part["first"], part["walks"]) == (first, last - first)
         if not same or (self.known(first, last, count) != np.arange(first, last)).any():
             return None
-        names = [f"{part_name(number)}.parquet", *([block_name(number)] if npy else [])]
+        names = [f"{part_name(number)}.parquet", visits_name(number)]
+        names += [block_name(number)] if npy else []
         counts = {name: part[name] for name in ("walks", "nodes")}
         return counts, [there.files[name] for name in names]
 
@@ -248,8 +259,9 @@ def open_base(
             entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
         before = RowPrints.load(path, body["rows"])
         rules, now = body["rules"], rules_of(spec)
-        starts, is_named = body["starts"]["count"], body["starts"]["named"]
-        fraction = body["starts"]["fraction"]
+        count, is_named = body["starts"]["count"], body["starts"]["named"]
+        fraction, step = body["starts"]["fraction"], body["step"]
+        nodes = before.bits.shape[1]
     why = next((f"{name} differs" for name in now if rules.get(name) != now[name]), "")
     if is_named != named(options):
         why = why or "starts are given in another way"
@@ -257,19 +269,21 @@ def open_base(
     changed = prints.changed_since(before, path)
     if why:
         return prints, None, why
+    changed = np.append(changed, np.ones(max(0, nodes - len(changed)), bool))
+    starts = np.arange(0, len(changed), step)
     base = Base(
         path,
         made,
-        starts,
+        count,
         body["walks"],
         body["ids"] == "internal",
-        any(name == block_name(0) for name in body["files"]),
-        _saved(out, "changed", changed) if changed.any() else None,
+        block_name(0) in body["files"],
+        _saved(out, "changed", changed),
+        _saved(out, "bits", np.packbits(np.logical_or.reduceat(changed, starts))),
         None,
     )
     if is_named or (listed is None and fraction is None):
         return prints, base, ""
-    nodes = before.bits.shape[1]
     old = np.arange(nodes) if fraction is None else share(nodes, fraction, options.seed)
     today = np.arange(graph.num_nodes) if listed is None else listed
     places = np.minimum(np.searchsorted(old, today), max(len(old) - 1, 0))

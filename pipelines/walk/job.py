@@ -22,7 +22,7 @@ from penstock.pipelines.job.plan import Need
 from penstock.pipelines.walk.base import open_base, rules_of
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest
+from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest, step_of
 from penstock.pipelines.walk.partitioned import walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
@@ -67,7 +67,8 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     )
     version = graph.digest
     named_by = graph.path if options.ids == "user" else None
-    writer = WalkWriter(out.pieces, named_by, version, options.npy)
+    step = step_of(graph.num_nodes, files, options.length)
+    writer = WalkWriter(out.pieces, named_by, version, options.npy, graph.num_nodes, step)
     todo = [n for n in range(files.count) if not writer.done(n)]
     kept = kept_starts(listed, graph.num_nodes, out.scratch, named(options))
     rows, base, anew = open_base(graph, options, choice.spec, listed, out)
@@ -91,6 +92,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         "rules": rules_of(choice.spec),
         "starts": {"count": starts, "named": kept.named, "fraction": options.fraction},
         "rows": rows.about,
+        "step": step,
     }
     counted = save_manifest(out, writer, files, rows.save(out.result), about)
     report = WalkReport(

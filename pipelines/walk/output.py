@@ -1,7 +1,8 @@
 """The output of walks: files of a Parquet dataset, blocks for word2vec, and a final _walks.json.
 
 _walks.json           the options, the method, and the files
-_rows.npy             64 bits of each row of the graph, for --base
+_rows.npy             for --base: 64 bits of each row of the graph
+_visits-00000.npy     for --base: a bit per node, or per several nodes, that walks of a file visit
 part-00000.parquet    walk (int64), path (list of ids): walks in order, one range per file
 _block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
@@ -59,19 +60,22 @@ class WalkWriter:
 
     pieces   their folder, and the record of complete ones
     graph    for the user's ids, or None if paths hold internal ids; version: of the graph
+    nodes    of the graph; step: how many have a bit of the visits
     """
 
     pieces: Pieces
     graph: Path | None
     version: str
     npy: bool
+    nodes: int
+    step: int
 
     def __call__(self, number: int, first: int, paths: Array, kept: int = 0) -> None:
         """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end.
 
         kept  how many of them are those of a base
         """
-        files = [self._parquet(number, first, paths)]
+        files = [self._parquet(number, first, paths), self._visits(number, paths)]
         if self.npy:
             files.append(save_npy(self.pieces.result, block_name(number), paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
@@ -113,6 +117,11 @@ class WalkWriter:
             pq.write_table(table, temporary, compression="zstd", **encoding)
         return file_entry(self.pieces.result, name)
 
+    def _visits(self, number: int, paths: Array) -> FileEntry:
+        visited = np.zeros(-(-self.nodes // self.step) + 1, bool)
+        visited[paths if self.step == 1 else paths // self.step] = True  # -1: the last
+        return save_npy(self.pieces.result, visits_name(number), np.packbits(visited[:-1]))
+
     def _named(self, nodes: Array) -> Any:
         if self.graph is None:
             return as_arrow(nodes)
@@ -131,6 +140,16 @@ class WalkWriter:
 def block_name(number: int) -> str:
     """Return the name of a block of internal ids."""
     return f"_block-{number:05d}.npy"
+
+
+def visits_name(number: int) -> str:
+    """Return the name of the file of visits of a part."""
+    return f"_visits-{number:05d}.npy"
+
+
+def step_of(nodes: int, files: FileRanges, length: int) -> int:
+    """Return how many nodes have a bit of the visits: these take at most a bit per id."""
+    return max(1, -(-nodes // (files.each * length)))
 
 
 def save_manifest(

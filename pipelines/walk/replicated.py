@@ -84,7 +84,7 @@ def _walk_changed(job: WalkTask, base: Base, number: int) -> None:
     there = None
     if base.internal == (job.write.graph is None):
         there = base.part(number, first, last, job.starts.count, npy=job.write.npy)
-    if there is not None and base.changed is None and not job.starts.named:
+    if there is not None and not job.starts.named and base.untouched(number):
         job.write.link(number, base.path, *there)
         return
     paths, kept = base.kept(first, last, job.starts, job.spec.rules, job.graph)

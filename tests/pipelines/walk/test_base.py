@@ -10,7 +10,7 @@ import pytest
 
 from penstock import ClusterSpec, Graph, etl, walk
 from penstock.errors import GraphError, InputError, UsageError
-from penstock.pipelines.walk import output
+from penstock.pipelines.walk import base, output
 
 NODES = 300
 PLAIN = {"weight": "none", "relation": "none"}
@@ -95,7 +95,10 @@ def linked(folder):
 
 @pytest.fixture
 def small_parts(monkeypatch):
+    """Many files, which are all read."""
     monkeypatch.setattr(output, "FILE_IDS", (256, 256))
+    monkeypatch.setattr(base, "LEAST_KEPT", 0)
+    monkeypatch.setattr(base, "LEAST_KEPT_OF_LONG_STEPS", 0)
 
 
 @pytest.mark.parametrize("share", [0, 0.004, 0.1, 1])
@@ -139,8 +142,8 @@ def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
         options = {"length": 5, "walks": 2, "ids": ids}
         walk(tmp_path / "g0", tmp_path / f"w0{ids}", **options)
         walk(tmp_path / "g1", tmp_path / f"new{ids}", **options)
-        base = tmp_path / f"w0{ids}"
-        report = walk(tmp_path / "g1", tmp_path / f"w1{ids}", base=base, **options)
+        given = {"base": tmp_path / f"w0{ids}", **options}
+        report = walk(tmp_path / "g1", tmp_path / f"w1{ids}", **given)
         assert files(tmp_path / f"w1{ids}") == files(tmp_path / f"new{ids}")
         assert 0 < report.kept < report.walks
     # The base may have other ids in its paths, and no blocks.
@@ -150,7 +153,10 @@ def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
     assert files(tmp_path / "w1npy") == files(tmp_path / "newnpy")
 
 
-def test_only_files_with_a_change_are_written_and_the_base_may_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ids_of_a_bit", [1, 7])
+def test_only_files_with_a_change_are_written_and_the_base_may_go(
+    tmp_path: Path, ids_of_a_bit: int
+) -> None:
     """A change in one of many components, whose nodes follow one another."""
     random = np.random.default_rng(2)
     parts = [random.integers(0, 40, (100, 2)) + 40 * number for number in range(50)]
@@ -161,6 +167,7 @@ def test_only_files_with_a_change_are_written_and_the_base_may_go(tmp_path: Path
     make(tmp_path, "g1", after, None, {"id_type": "int64"}, base=tmp_path / "g0")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(output, "FILE_IDS", (1024, 1024))
+        patched.setattr("penstock.pipelines.walk.job.step_of", lambda *_: ids_of_a_bit)
         walk(tmp_path / "g0", tmp_path / "w0", length=8)
         walk(tmp_path / "g1", tmp_path / "new", length=8)
         report = walk(tmp_path / "g1", tmp_path / "w1", length=8, base=tmp_path / "w0")
@@ -176,15 +183,16 @@ def test_any_workers_keep_the_same_walks(tmp_path: Path, small_parts) -> None:
     make(tmp_path, "g1", before[3:], None, PLAIN, base=tmp_path / "g0")
     options = {"length": 6, "app": "node2vec", "p": 2, "q": 0.5}
     walk(tmp_path / "g0", tmp_path / "w0", **options)
+    walk(tmp_path / "g1", tmp_path / "new", **options)
     options["base"] = tmp_path / "w0"
     walk(tmp_path / "g1", tmp_path / "a", **options)
     cluster = ClusterSpec(cluster="local", workers=2)
     report = walk(tmp_path / "g1", tmp_path / "b", cluster=cluster, **options)
-    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "new")
     assert 0 < report.kept < report.walks
 
 
-def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path) -> None:
+def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_parts) -> None:
     before = edges(np.random.default_rng(4), 300)
     make(tmp_path, "g0", before, None, PLAIN)
     walk(tmp_path / "g0", tmp_path / "w0", length=6)
