@@ -35,7 +35,7 @@ KINDS = {
     "window": ({**PLAIN, "time": "time"}, {"since": "3", "until": "8"}),
     "custom": (
         {},
-        {"app": "custom", "weight": "weight/(1 + degree) if is_neighbor else 1 + relation"},
+        {"app": "custom", "weight": "(weight + relation + 2 * is_neighbor) / (1 + degree)"},
     ),
     "labels": (PLAIN, {"app": "custom", "weight": "1 + 5 * (label == 1)"}),
     "a share": (PLAIN, {"fraction": 0.3}),
@@ -204,10 +204,11 @@ def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_part
         assert report.kept == 0
         assert report.anew
     # More walks of each start, or fewer starts, keep those that there are.
-    report = walk(tmp_path / "g0", tmp_path / "more", length=6, walks=2, base=tmp_path / "w0")
-    assert report.kept == report.walks / 2
-    report = walk(tmp_path / "g0", tmp_path / "few", length=6, fraction=0.5, base=tmp_path / "w0")
-    assert report.kept == report.walks
+    for name, options, kept in (("more", {"walks": 2}, 0.5), ("few", {"fraction": 0.5}, 1)):
+        report = walk(tmp_path / "g0", tmp_path / name, length=6, base=tmp_path / "w0", **options)
+        walk(tmp_path / "g0", tmp_path / f"new {name}", length=6, **options)
+        assert files(tmp_path / name) == files(tmp_path / f"new {name}")
+        assert report.kept == kept * report.walks
 
 
 def test_a_base_of_another_kind_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
