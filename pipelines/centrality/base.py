@@ -18,7 +18,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.csr import offsets_of
-from penstock.errors import UsageError
+from penstock.errors import BaseRefused
 from penstock.files import FileEntry, part_name, sha256_of
 from penstock.formats import with_names
 from penstock.graph import load_npy
@@ -79,7 +79,7 @@ class Base:
         if missing := set(options.names).difference(body["metrics"]):
             before["metrics"], now["metrics"] = ", ".join(body["metrics"]), ", ".join(missing)
         if differ := [name for name in now if before[name] != now[name]]:
-            raise UsageError(
+            raise BaseRefused(
                 f"{path} has other values: {differ[0]} differs",
                 expected=str(before[differ[0]]),
                 got=str(now[differ[0]]),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
+from penstock.errors import BaseRefused, UsageError
 from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
@@ -60,7 +60,7 @@ class Base:
         """Open a graph; a zoo is refused."""
         graph = Graph.open(path)
         if graph.manifest.graphs is not None:
-            raise UsageError(f"--base {path} is a zoo", expected="one graph")
+            raise BaseRefused(f"--base {path} is a zoo", expected="one graph")
         return cls(graph)
 
     @property

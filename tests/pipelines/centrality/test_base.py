@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import centrality
-from penstock.errors import GraphError, UsageError
+from penstock.errors import GraphError, InputError
 
 METRICS = (
     "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
@@ -45,9 +45,12 @@ def test_unchanged_graphs_take_their_values_and_the_result_is_that_of_a_new_run(
     centrality(tmp_path / "before.parquet", tmp_path / "c0", **given)
     new = centrality(tmp_path / "after.parquet", tmp_path / "new", **given)
     based = centrality(tmp_path / "after.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
-    assert (new.taken_over, based.taken_over) == (0, kept.graph_id.nunique())
+    assert new.from_base is None
+    assert based.from_base is not None
+    assert based.from_base.kept == kept.graph_id.nunique()
     again = centrality(tmp_path / "after.parquet", tmp_path / "c2", base=tmp_path / "c1", **given)
-    assert again.taken_over == again.graphs
+    assert again.from_base is not None
+    assert (again.from_base.kept, again.from_base.made) == (again.graphs, 0)
     for kind in ("nodes", "graphs"):
         for out in ("c1", "c2"):
             pd.testing.assert_frame_equal(
@@ -61,7 +64,8 @@ def test_a_graph_that_failed_is_computed_again(tmp_path: Path) -> None:
     first = centrality(tmp_path / "e.parquet", tmp_path / "c0", **given)
     assert first.failed == 5
     again = centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
-    assert (again.failed, again.taken_over) == (5, 0)
+    assert again.from_base is not None
+    assert (again.failed, again.from_base.kept) == (5, 0)
 
 
 def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
@@ -69,7 +73,7 @@ def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -
     centrality(tmp_path / "e.parquet", tmp_path / "c0", format="zoo", metrics="closeness")
     for options in ({"metrics": "pagerank"}, {"wf_improved": False}, {"directed": True}):
         given = {"format": "zoo", "metrics": "closeness", **options}
-        with pytest.raises(UsageError):
+        with pytest.raises(InputError):
             centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
     file = next((tmp_path / "c0/nodes").iterdir())
     file.write_bytes(file.read_bytes()[:-10])
