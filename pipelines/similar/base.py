@@ -95,13 +95,11 @@ class SimilarBase:
         ends, last_rows = scores[:, -1].copy(), rows[:, -1].copy()
         lost = (rows < 0) & (scores > -np.inf)
         scores[lost] = -np.inf
+        found = [(rows[stays], scores[stays])]
         if len(candidates) and len(stays):
-            more, scored = search(first + stays, candidates)
-            rows[stays], scores[stays] = _nearest(
-                np.concatenate([rows[stays], more], axis=1),
-                np.concatenate([scores[stays], scored], axis=1),
-                rows.shape[1],
-            )
+            found.append(search(first + stays, candidates))
+        joined = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
+        rows[stays], scores[stays] = _nearest(*joined, rows.shape[1])
         level = (scores[:, -1] == ends) & (rows[:, -1] <= last_rows)
         safe = ~lost.any(axis=1) | (scores[:, -1] > ends) | level
         again = moved[first:last] | ~safe
