@@ -24,6 +24,7 @@ from penstock.errors import BaseRefused, CorruptFile
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.threads import spread
+from penstock.writer import row_cuts
 
 _EDGES = 1 << 18  # compared together: small enough to stay in the cache
 _ROWS = 1 << 16  # of features
@@ -78,7 +79,7 @@ def changed_rows(base: Graph, graph: Graph, *, columns: Collection[str] = EDGE_C
     columns  those that count, besides the neighbours
     """
     check_base(base, graph)
-    changed = _other_ids(base, graph)
+    changed = other_ids(base, graph)
     names = ["indptr", "indices", *(n for n in columns if n in graph.manifest.dtypes)]
     before, now = base.manifest.shards, graph.manifest.shards
     ends = min(base.num_nodes, graph.num_nodes)
@@ -224,7 +225,7 @@ def _bits_of_rows(rows: CSR, columns: Collection[str], nodes: Sequence[Array]) -
     from penstock.kernels.cpu.small_graphs import structures
 
     found = np.empty(rows.rows, np.uint64)
-    for low, high in pairwise(_cuts(rows.indptr)):
+    for low, high in row_cuts(rows.indptr, _EDGES):
         some = rows.row_range(low, high)
         keys = some.indices.astype(np.int64)
         more = [getattr(some, name) for name in sorted(columns)]
@@ -255,7 +256,7 @@ def _same_files(base: Graph, graph: Graph, pairs: list[tuple[str, str]]) -> bool
 def _rows_differ(before: CSR, now: CSR, names: list[str]) -> Array:
     """Return which of the same rows of two graphs differ: (rows,) bool."""
     found = [np.empty(0, bool)]
-    for low, high in pairwise(_cuts(now.indptr)):
+    for low, high in row_cuts(now.indptr, _EDGES):
         one, other = before.row_range(low, high), now.row_range(low, high)
         changed = one.degrees() != other.degrees()
         if changed.any():  # compare the edges of the other rows
@@ -267,13 +268,6 @@ def _rows_differ(before: CSR, now: CSR, names: list[str]) -> Array:
         changed[at] = True
         found.append(changed)
     return np.concatenate(found)
-
-
-def _cuts(indptr: Array) -> list[int]:
-    """Return the ends of ranges of rows with about ``_EDGES`` edges."""
-    edges = np.arange(0, indptr[-1], _EDGES)
-    cuts: list[int] = np.unique([0, *np.searchsorted(indptr, edges), len(indptr) - 1]).tolist()
-    return cuts
 
 
 def _without(csr: CSR, rows: Array) -> CSR:
@@ -289,7 +283,7 @@ def _bits(array: Array) -> Array:
     return np.ascontiguousarray(array).view(f"u{array.itemsize}")
 
 
-def _other_ids(base: Graph, graph: Graph) -> Array:
+def other_ids(base: Graph, graph: Graph) -> Array:
     """Return which nodes are new, or have another user's id in the base."""
     changed = np.zeros(graph.num_nodes, bool)
     changed[base.num_nodes :] = True

@@ -7,8 +7,6 @@ highest ids move into the gaps: ids run from 0 without gaps, as in every graph.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import BaseRefused, UsageError
-from penstock.files import FileEntry, atomic
+from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
@@ -198,15 +196,6 @@ class Base:
 def _is_whole(name: str) -> bool:
     """Return whether a text is a whole number as it is printed."""
     return name.removeprefix("-").isdecimal() and str(int(name)) == name
-
-
-def link(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link, or a copy on another file system or one without links."""
-    with atomic(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
 
 
 def stable_order(base_ids: Array) -> Array:
