@@ -16,8 +16,8 @@ from penstock.graph import Graph
 from penstock.output import Output
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
-from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.display import FromBase
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.walk.base import open_base, rules_of
