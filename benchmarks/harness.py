@@ -122,8 +122,12 @@ def clock() -> float:
     """Return seconds; with --cpu, those of all threads and finished children."""
     if not _state.cpu:
         return time.perf_counter()
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return time.process_time() + _children()
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def timed(work: Callable[[], Any]) -> Timed:
@@ -180,15 +184,15 @@ class Process:
 
 def command(words: Iterable[object], **env: str) -> Timed:
     """Run a command to its end, from its start; if it fails, raise its message."""
-    found, start = Process(), clock()
+    found, start, used = Process(), clock(), _children()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
             [*map(str, words)], stdout=out, stderr=err, env={**os.environ, **env}
         )
         while process.poll() is None:
             _watch(process.pid, found)
-            time.sleep(0.02)
-        seconds = clock() - start
+            time.sleep(0.05)
+        seconds = _children() - used if _state.cpu else clock() - start
         for file in (out, err):
             file.seek(0)
         if process.returncode:
