@@ -219,7 +219,9 @@ def penstock(*words: object) -> list[object]:
 
 def tampered(value: Any) -> Any:
     """Return the value, or a wrong one with --break wrong; for checks that make values."""
-    return _wrong(value) if _state.broken == "wrong" else value
+    if _state.broken != "wrong":
+        return value
+    return "" if isinstance(value, str) else _wrong(value)
 
 
 def _wrong(value: Any) -> Any:
