@@ -226,7 +226,8 @@ def check_accuracy(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     return {**figures, "its deviation": theirs.std()}
 
 
-def cases(given: argparse.Namespace) -> Iterator[Case]:
+def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator[Case]:
+    """Yield the case of each graph; a quick run leaves some out."""
     on_gpu = gpus(1)() is None
     device, threads = ("gpu" if on_gpu else "cpu"), os.cpu_count() or 1
     peer = [in_peers(given, "torch", "torch_geometric")]
@@ -234,7 +235,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     if on_gpu:
         os.environ["CUPY_TF32"] = "1"  # before cupy is first imported, which reads it
         rates = gpu_rates()
-    for name, graph in (GPUS if on_gpu else CORES).items():
+    for name, graph in graphs.items():
         if (given.quick and not graph.quick) or (given.only and given.only not in name):
             continue
         made, folder = graph.make(), given.scratch / name.replace(" ", "-").replace("/", "")
@@ -244,7 +245,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         work, told = work_of(made, widths), ",".join(map(str, widths))
         del made
         sides = {}
-        for way, ratio in zip(("tuned", *graph.ways), graph.ratios, strict=True):
+        for way, ratio in zip(("tuned", *graph.ways), graph.ratios, strict=False):
             words = ("epochs", folder, way, max(graph.epochs // 3, 6), threads, device)
             run = partial(called, given.peers, PEERS, *words)
             title = "PyTorch" if way == "tuned" else f"PyG {way}"
@@ -261,8 +262,13 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             rounds=3,
             needs=[data] if graph.make is cora else [],
         )
-    if on_gpu or data() is not None:
+
+
+def accuracies(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield a case for each model on Cora."""
+    if data() is not None:
         return
+    threads = os.cpu_count() or 1
     made, folder = cora(), given.scratch / "accuracy"
     folder.mkdir()
     write_case(folder, made, [made.features.shape[1], 64, made.classes])
@@ -277,8 +283,15 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             partial(check_accuracy, kind),
             {"PyG": Side(theirs, once=True)},
             rounds=1,
-            needs=[*peer, *slow(given)],
+            needs=[in_peers(given, "torch", "torch_geometric"), *slow(given)],
         )
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    on_gpu = gpus(1)() is None
+    yield from graph_cases(GPUS if on_gpu else CORES, given)
+    if not on_gpu:
+        yield from accuracies(given)
 
 
 if __name__ == "__main__":

@@ -98,9 +98,10 @@ print(json.dumps([seconds, steps]))
 """
 
 
-def make_graph(path: Path, scale: int) -> WalkGraph:
+def make_graph(path: Path, scale: int, factor: int = 16) -> WalkGraph:
     """Return the rows of the graph."""
-    generate("rmat", path, scale=scale, weights="1,5", relations=5, quiet=True)
+    drawn = {"scale": scale, "edge_factor": factor, "weights": "1,5", "relations": 5}
+    generate("rmat", path, quiet=True, **drawn)
     csr = Graph.open(path).csr()
     arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
     return WalkGraph(*arrays)

@@ -496,7 +496,8 @@ def _rows(one: Mapping[str, Any]) -> list[str]:
     said = one["state"] if one["state"] != "skipped" else f"skipped: {one['why']}"
     ours = duration(statistics.median(one["seconds"])) if "seconds" in one else ""
     if "per_second" in one:
-        ours += f", {one['per_second'] / 1e6:.4g} M {one['unit']}/s"
+        scale, letter = (1e6, " M") if one["per_second"] >= 1e5 else (1.0, "")
+        ours += f", {one['per_second'] / scale:.4g}{letter} {one['unit']}/s"
     figures = ", ".join(f"{name} {_shown(value)}" for name, value in one["figures"].items())
     first = f"| {one['name']} | {ours}{' (' if figures else ''}{figures}{')' if figures else ''} |"
     rows = []
