@@ -110,6 +110,8 @@ def make_graph(path: Path, scale: int, factor: int = 16) -> WalkGraph:
 def prepare(base: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return the rows that these rules walk on, with their tables."""
     rows = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
+    if rules.sampler == Sampler.RESERVOIR:  # reads relations itself, and needs no tables
+        return rows if rules.schema else replace(rows, relations=None)
     if rules.schema:
         rows = cpu.rows_by_relation(rows, np.array(rules.schema, np.int32))
     return cpu.tables(replace(rows, relations=None), rules)

@@ -68,7 +68,7 @@ class Side:
 
     run    works once, and returns its value, or Timed
     full   the measured ratio, which makes the gate; None: shown only
-    quick  the same with the sizes of --quick
+    quick  the same with the sizes of --quick; None: as in full
     floor  a bound, not a program that does the same
     once   timed once, in the first run: it takes long
     """
@@ -439,11 +439,10 @@ def _measured(case: Case, given: argparse.Namespace, result: dict[str, Any]) -> 
 
 
 def _gate(side: Side, *, quick: bool) -> float | None:
-    if side.full is None:
-        return None
     if not quick:
-        return FULL * side.full
-    return QUICK * (side.full if side.quick is None else side.quick)
+        return None if side.full is None else FULL * side.full
+    measured = side.full if side.quick is None else side.quick
+    return None if measured is None else QUICK * measured
 
 
 def _about(given: argparse.Namespace) -> dict[str, Any]:

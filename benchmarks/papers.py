@@ -106,7 +106,7 @@ def legend(given: argparse.Namespace) -> Iterator[Case]:
         theirs = {"beta": Side(partial(beta, n))}
         yield Case(f"table 6, {n} partitions", partial(prefetch, n), partial(check_io, n), theirs)
     epochs = 2 if given.quick else 20
-    how = {"model": "complex", "dim": 100, "epochs": epochs, "validate_every": 0}
+    how = {"model": "complex", "dim": 100, "epochs": epochs, "validate_every": epochs}
     if data() is None:
         graph = triples(given.scratch)
         run = partial(embedded, graph, given.scratch / "run", True, **how)
