@@ -35,10 +35,11 @@ MARGIN            sum max(0, margin - p + n_j) / N
 SELF_ADVERSARIAL  softplus(-p - margin) + sum w_j softplus(n_j + margin), where w is the softmax of
                   ``temperature * n`` over what is left, and a constant for gradients
 
-To it, of every edge and side, come penalties: ``node_penalty * |x|^power`` summed over the values
-of h and t, and ``relation_penalty * |x|^power`` over the relation's, where complex numbers have
-moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64; it is
-NaN if a score is.
+If edges have weights, the loss of each, and so its gradients, is multiplied by its weight. To it,
+of every edge and side, come penalties, not multiplied: ``node_penalty * |x|^power`` summed over the
+values of h and t, and ``relation_penalty * |x|^power`` over the relation's, where complex numbers
+have moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64;
+it is NaN if a score is.
 
 If a distance has no derivative (at 0), or a margin is met exactly, the gradient is 0.
 
@@ -186,12 +187,14 @@ class Batch:
     relations     (edges,), or None for DOT
     negatives     (sides, chunks, N): for each side of the rules; the first two may be 1 if all
                   sides or chunks share the same negatives, for example all nodes
+    weights       (edges,) float32, or None: all are 1
     """
 
     heads: AnyArray
     relations: OptionalArray
     tails: AnyArray
     negatives: AnyArray
+    weights: OptionalArray = None
 
 
 @dataclass(frozen=True, eq=False)

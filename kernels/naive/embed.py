@@ -111,6 +111,13 @@ def gradients(
             negative = _score(q[:, None], v[None], rules)
             negative[truth[:, None] == others[None]] = -np.inf
             loss, by_positive, by_negative = _loss(positive, negative, rules)
+            if batch.weights is not None:
+                by = batch.weights[here].astype(np.float64)
+                loss, by_positive, by_negative = (
+                    loss * by,
+                    by_positive * by,
+                    by_negative * by[:, None],
+                )
             total += loss.sum()
             in_query, in_answer = _score_slopes(q, x[truth], by_positive, rules)
             slope_query[here] += in_query

@@ -25,7 +25,7 @@ from penstock.workers.embed.train import node_layout
 _CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
 _RANKED = 32  # bytes of an edge to rank, and of its ranks
 _VALUE = 16  # bytes per value of a query: the query, its answer, and the nodes of both
-_EDGE = 12  # bytes of an edge in its bucket
+_EDGE, _WEIGHT = 12, 4  # bytes of an edge in its bucket, and of its weight
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's position in the layout, and while the layout is made
 _GROUPED = 36  # bytes of a gradient's row number on CPUs, while equal rows are found
@@ -61,6 +61,11 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             f"{graph.path} has no relations, which --model {training.model} is for",
             expected="a graph whose edges have relations",
             remedy="Use --model dot, or name their column with penstock etl --relation",
+        )
+    if training.weighted and "weights" not in about.dtypes:
+        raise UsageError(
+            f"{graph.path} has no weights, which --weighted is for",
+            remedy="Name their column with penstock etl --weight",
         )
     if training.batch is not None and training.batch > graph.num_edges:
         raise UsageError(
@@ -227,7 +232,8 @@ def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     """Return the disk space of a run: places of all partitions, buckets of edges, ids."""
     table = geometry(graph, training, ranks)
     made = table.files * table.file_bytes
-    return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+    edge = _EDGE + _WEIGHT * training.weighted
+    return int(made) + graph.num_edges * edge + graph.num_nodes * (_ID + _PLACE)
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:

@@ -285,6 +285,7 @@ def _warn_ignored(graph: Graph, training: Any) -> None:
     about, found = graph.manifest, []
     if not training.has_relations and about.relations and len(about.relations) > 1:
         found.append(f"{len(about.relations):,} relations")
-    found += [name for name in ("weights", "times") if name in about.dtypes]
+    ignored = ("times",) if training.weighted else ("weights", "times")
+    found += [name for name in ignored if name in about.dtypes]
     if found:
-        warn(f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike")
+        warn(f"{graph.path}: embed ignores its {' and '.join(found)}")

@@ -98,6 +98,8 @@ class Training:
 
     loss: Literal["softmax", "contrastive", "logistic", "margin", "self-adversarial"] = "softmax"
     """loss of an edge against its negatives; contrastive: softmax without the edge in its sum"""
+    weighted: bool = False
+    """multiply the loss of each edge by its weight, over the mean weight"""
     margin: Positive | None = None
     """margin, self-adversarial: margin of the loss [default: 1; self-adversarial: 9]"""
     temperature: Positive | None = None

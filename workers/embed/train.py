@@ -384,8 +384,10 @@ class EmbedTrainer(Trainer):
 
     def _buckets(self) -> EdgeBuckets:
         folder, ranks = self.task.run / BUCKETS, self.comm.size
-        seed = self.training.seed
-        return build_buckets(self.graph, self.layout, folder, seed=seed, sync=ranks > 1)
+        seed, weighted = self.training.seed, self.training.weighted
+        return build_buckets(
+            self.graph, self.layout, folder, seed=seed, weighted=weighted, sync=ranks > 1
+        )
 
     def _batch_limit(self) -> tuple[int, int]:
         """Return the largest batch, and the number of partitions whose largest bucket it equals."""
@@ -468,7 +470,7 @@ class EmbedTrainer(Trainer):
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
-            heads, relations, tails = edges.batch(start, start + size)
+            heads, relations, tails, weights = edges.batch(start, start + size)
             typed = None
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
@@ -478,7 +480,7 @@ class EmbedTrainer(Trainer):
             self.batches += 1
             number = self.steps_before + self.batches
             with self.busy.batch():
-                batch = Batch(heads, typed, tails, draw(chunks, drawn))
+                batch = Batch(heads, typed, tails, draw(chunks, drawn), weights)
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, lr, number, self.work
                 )

@@ -85,6 +85,7 @@ class _Step:
         named = np.zeros(edges, np.int64) if batch.relations is None else batch.relations
         self.named = np.asarray(named, np.int64)
         self.negatives = np.ascontiguousarray(batch.negatives, np.int64)
+        self.weights = batch.weights
         self.count = self.negatives.shape[2]
         self.cuts = piece_cuts(edges, rules.chunk)
         # Sides that share their negatives share the gradients of these.
@@ -207,6 +208,7 @@ class _Step:
                 np.float32(rules.temperature),
                 losses,
                 slopes,
+                None if self.weights is None else self.weights[low:high],
             )
             if rules.is_distance:
                 distance_tile_slopes(model, asked, first, others, kept, scores, in_asked, in_others)

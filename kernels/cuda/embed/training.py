@@ -96,7 +96,7 @@ def step(
         stage(inputs)
         return train(inputs)
     tables = [array for table in (nodes, relations) for array in _arrays_of(table)]
-    key = (rules, len(batch.heads), batch.negatives.shape, *tables)
+    key = (rules, len(batch.heads), batch.negatives.shape, batch.weights is None, *tables)
     return work.run(key, prepare, stage, train)
 
 
@@ -127,12 +127,14 @@ def gradients(
 class _Inputs:
     """A step's inputs besides the tables, in separate memory.
 
-    rows   int32: heads, tails, relations (or none) and negatives, one after another
-    rates  the fields of optimizer.cuh's Rates
+    rows     int32: heads, tails, relations (or none) and negatives, one after another
+    rates    the fields of optimizer.cuh's Rates
+    weights  (edges + 1,): of edges, relative to the largest, which comes last; or None
     """
 
     rows: DeviceArray
     rates: DeviceArray
+    weights: DeviceArray | None
     edges: int
     shape: tuple[int, int, int]  # of the negatives
     typed: bool
@@ -142,7 +144,9 @@ class _Inputs:
         edges, shape = len(batch.heads), tuple(batch.negatives.shape)
         typed = rules.model != Model.DOT
         count = (2 + typed) * edges + batch.negatives.size
-        return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
+        weights = None if batch.weights is None else cp.empty(edges + 1, cp.float32)
+        rows, rates = cp.empty(count, cp.int32), cp.empty(6, cp.float32)
+        return cls(rows, rates, weights, edges, shape, typed)
 
     def stage(self, batch: Batch, rules: EmbedRules, lr: float, number: int) -> None:
         numbers = (
@@ -158,6 +162,13 @@ class _Inputs:
             *(_rows(batch.negatives), np.int64(batch.negatives.size)),
             *(*map(np.float32, numbers), self.rows, self.rates),
         )
+        if self.weights is not None and batch.weights is not None and self.edges:
+            heaviest = self.weights[self.edges :]
+            cp.max(batch.weights, out=heaviest.reshape(()))
+            # If all are 0, any divisor will do.
+            cp.divide(
+                batch.weights, cp.where(heaviest > 0, heaviest, 1), out=self.weights[: self.edges]
+            )
 
     @property
     def heads(self) -> DeviceArray:
@@ -226,10 +237,10 @@ def _gradients(
     sums: DeviceArray | np.uint64 = _NULL
     read: tuple[DeviceArray, ...] = ()
     if _is_wide(rules):
-        vectors, weights = wide.multiply(*ready)
+        vectors, weights = wide.multiply(*ready, inputs.weights)
         sorted_too.wait()
     else:
-        splits, vectors, sums, weights, branch, read = _tiled(*ready, sorted_too)
+        splits, vectors, sums, weights, branch, read = _tiled(*ready, inputs.weights, sorted_too)
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
     # Without a change any order will do.
@@ -268,6 +279,7 @@ def _tiled(
     tiles: Tiles,
     head_sides: int,
     in_negatives: DeviceArray,
+    edge_weights: DeviceArray | None,
     sorted_too: Branch,
 ) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
     """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
@@ -296,6 +308,7 @@ def _tiled(
         f"finish_rows<{model}, {loss}>",
         sides * edges,
         *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
+        *(_NULL if edge_weights is None else edge_weights, np.int64(edges)),
         *(tile_rows[1], weights),
     )
     sorted_too.wait()
@@ -305,7 +318,7 @@ def _tiled(
         pieces = in_negatives
         if shared > 1:
             pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
-        tiles.run(False, shared, tile_rows, pieces, _NULL)
+        tiles.run(False, shared, tile_rows, pieces, _NULL, edge_weights)
         if shared > 1:
             launch(
                 _PRODUCT_FILE,

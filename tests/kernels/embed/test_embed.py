@@ -39,7 +39,7 @@ def tables_of(rules, nodes=NODES, relations=RELATIONS, scale=0.8, seed=0, dtype=
     return found[0], found[1] if rules.relation_width else None
 
 
-def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
+def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32", weighted=False):
     """A batch in which nodes come more than once, and are some of their own negatives."""
     rng = np.random.default_rng(seed)
     shape = len(rules.sides), rules.chunks(edges), count
@@ -47,7 +47,11 @@ def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
     negatives = rng.integers(0, nodes, shape).astype(dtype)
     negatives[0, 0, 0] = tails[0] if rules.sides[0] == Side.TAIL else heads[0]
     relations = rng.integers(0, RELATIONS, edges).astype(dtype) if rules.relation_width else None
-    return Batch(heads, relations, tails, negatives)
+    weights = None
+    if weighted:
+        weights = (4 * rng.random(edges)).astype("float32")
+        weights[1] = 0
+    return Batch(heads, relations, tails, negatives, weights)
 
 
 def score_by_definition(model, h, r, t):
@@ -106,6 +110,8 @@ def losses_by_definition(x, r, batch, rules, begun):
                 loss = -np.log(1 / (1 + np.exp(-(rules.margin + p))))
                 likely = np.log(1 / (1 + np.exp(rules.margin + n)))
                 loss -= (weights / weights.sum() * likely).sum()
+            if batch.weights is not None:
+                loss = loss * batch.weights[e]
             for node in (head, tail):
                 by = penalty_by_definition(rules.model, x[node], rules.power)
                 loss = loss + rules.node_penalty * by
@@ -128,11 +134,13 @@ def test_a_step_goes_down_the_loss_that_the_papers_define(backend, model, loss):
     ):
         how = {"inverse": inverse, "power": power, "sides": sides, "optimizer": Optimizer.SGD}
         penalties = {"node_penalty": 0.03, "relation_penalty": 0.05}
-        goes_down(backend, rules_of(model, loss=loss, **how, **penalties))
+        for weighted in (False, True):
+            goes_down(backend, rules_of(model, loss=loss, **how, **penalties), weighted)
 
 
-def goes_down(backend, rules):
-    tables, batch = tables_of(rules), batch_of(rules, edges=7, count=5)
+def goes_down(backend, rules, weighted):
+    tables = tables_of(rules)
+    batch = batch_of(rules, edges=7, count=5, weighted=weighted)
     found = [backend.put(table) for table in tables]
     got = backend.module("embed").step(*found, backend.put(batch), rules, 1.0)
     begun = [table and table.values.astype(np.float64) for table in tables]
@@ -252,7 +260,8 @@ def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5)
 def test_steps_equal_naive(backend, model, loss, optimizer):
     rules = rules_of(model, loss=loss, optimizer=optimizer)
     lr = 0.01 if optimizer == Optimizer.SGD else 0.1
-    compare_steps(backend, rules, tables_of(rules), [batch_of(rules, seed=s) for s in (1, 2)], lr)
+    batches = [batch_of(rules, seed=s, weighted=s == 2) for s in (1, 2, 3)]
+    compare_steps(backend, rules, tables_of(rules), batches, lr)
 
 
 @MODELS
@@ -274,7 +283,7 @@ def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse
 def test_batches_of_several_pieces_and_tiles_equal_naive(backend, model, edges, chunk, count, dim):
     rules = rules_of(model, dim=dim, chunk=chunk, temperature=1.0)
     tables = tables_of(rules, nodes=900, scale=0.3)
-    batch = batch_of(rules, edges, count, nodes=900)
+    batch = batch_of(rules, edges, count, nodes=900, weighted=edges == 700)
     compare_steps(backend, rules, tables, [batch], rtol=1e-3, atol=1e-4)
 
 

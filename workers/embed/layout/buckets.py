@@ -2,6 +2,7 @@
 
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
 relations.npy            of each edge, if the graph has relations
+weights.npy              of each edge, over their mean, if the training is weighted
 offsets.npy              the beginning of bucket i * partitions + j
 buckets.json             written last: the inputs that the buckets were made from
 
@@ -27,7 +28,7 @@ from numpy.typing import DTypeLike
 from penstock.arrays import AnyArray, Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile
+from penstock.errors import CorruptFile, InputError, MissingFile, TruncatedFile
 from penstock.files import atomic, remove_temporaries, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
@@ -40,6 +41,10 @@ from penstock.workers.embed.schedule.bucket_schedule import Share
 
 PIECE = 1 << 22  # edges that a thread counts or scatters together
 GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
+_OPTIONAL = "relations", "weights"  # columns that only some buckets have
+BatchColumns = tuple[AnyArray, AnyArray | None, AnyArray, AnyArray | None]
+"""Heads, relations (or None), tails and weights (or None)."""
+
 _GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
@@ -60,12 +65,14 @@ class EdgeBuckets:
     heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
     relations     (edges,) int32, or None
     offsets       (partitions ** 2 + 1,) int64
+    weights       (edges,) float32, or None
     """
 
     heads: Array
     tails: Array
     relations: Array | None
     offsets: Array
+    weights: Array | None = None
 
     @property
     def partitions(self) -> int:
@@ -118,6 +125,7 @@ class EdgeBuckets:
             self.heads,
             self.tails,
             self.relations,
+            self.weights,
             begins=np.array([begin for begin, _ in runs], np.int64),
             offsets=np.cumsum([0, *(end - begin for begin, end in runs)], dtype=np.int64),
             head_rows=np.array([first_rows[s.bucket[0]] for s in shares], np.int64),
@@ -142,9 +150,9 @@ class EdgeBuckets:
         """
         body = FORMAT.load(folder)
         with FORMAT.reading(folder):
-            edges, typed = int(body["edges"]), bool(body["relations"])
+            edges, optional = int(body["edges"]), [str(name) for name in body["columns"]]
             sums = {name: int(value) for name, value in body["sums"].items()}
-        names = ["heads", "tails", *(["relations"] if typed else [])]
+        names = ["heads", "tails", *(name for name in _OPTIONAL if name in optional)]
         arrays = {name: load_npy(folder / f"{name}.npy", remedy=_REMEDY) for name in names}
         path = folder / "offsets.npy"
         offsets = load_npy(path, remedy=_REMEDY)
@@ -153,7 +161,8 @@ class EdgeBuckets:
         for name, array in arrays.items():
             stop = (relations or 1) if name == "relations" else max(layout.sizes)
             check_length(array, edges, folder / f"{name}.npy", remedy=_REMEDY)
-            check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
+            if name != "weights":
+                check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
             if (got := _sum(array)) != sums.get(name):
                 raise CorruptFile(
                     f"{folder / name}.npy is damaged",
@@ -162,7 +171,11 @@ class EdgeBuckets:
                     remedy=_REMEDY,
                 )
         return EdgeBuckets(
-            arrays["heads"], arrays["tails"], arrays.get("relations"), np.array(offsets)
+            arrays["heads"],
+            arrays["tails"],
+            arrays.get("relations"),
+            np.array(offsets),
+            arrays.get("weights"),
         )
 
 
@@ -177,6 +190,7 @@ class PhaseEdges:
     heads: Array
     tails: Array
     relations: Array | None
+    weights: Array | None
     begins: Array
     offsets: Array
     head_rows: Array
@@ -188,15 +202,17 @@ class PhaseEdges:
     def __len__(self) -> int:
         return self.count
 
-    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
-        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+    def batch(self, start: int, stop: int) -> BatchColumns:
+        """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
         size = max(0, min(stop, self.count) - start)
         heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
         relations = None if self.relations is None else np.empty(size, np.int32)
+        weights = None if self.weights is None else np.empty(size, np.float32)
         mix_edges(
             self.heads,
             self.tails,
             self.relations,
+            self.weights,
             self.begins,
             self.offsets,
             self.head_rows,
@@ -204,11 +220,11 @@ class PhaseEdges:
             self.keys,
             self.count,
             start,
-            (heads, tails, relations),
+            (heads, tails, relations, weights),
         )
-        return heads, relations, tails
+        return heads, relations, tails, weights
 
-    def batches(self, size: int) -> Iterator[tuple[AnyArray, AnyArray | None, AnyArray]]:
+    def batches(self, size: int) -> Iterator[BatchColumns]:
         """Yield batches of ``size`` edges; the last one may be smaller."""
         for start in range(0, self.count, size):
             yield self.batch(start, start + size)
@@ -220,6 +236,7 @@ def build_buckets(
     folder: Path,
     *,
     seed: int = 0,
+    weighted: bool = False,
     threads: int | None = None,
     sync: bool = False,
 ) -> EdgeBuckets:
@@ -239,6 +256,8 @@ def build_buckets(
         are damaged.
     seed
         Determines the order in each bucket.
+    weighted
+        Whether edges have the graph's weights, divided by their mean.
     threads
         The number of threads that sort [default: all cores].
     sync
@@ -249,6 +268,8 @@ def build_buckets(
     ------
     CapacityError
         The disk has not enough space, or is full.
+    InputError
+        A weight is negative or not finite, or all are 0.
     """
     names = graph.manifest.relations
     relations = None if names is None else len(names)
@@ -260,6 +281,7 @@ def build_buckets(
         "placed": None if layout.positions is None else _digest(layout.positions),
         "seed": seed,
         "groups": groups,
+        "weighted": weighted,
     }
     with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
         if FORMAT.load(folder).get("of") == identity:
@@ -268,11 +290,15 @@ def build_buckets(
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)  # left by a killed run: as large as the new ones
     dtype, typed = id_dtype(max(layout.sizes)), relations is not None
-    size = edges * (2 * dtype.itemsize + (4 if typed else 0))
+    kinds: dict[str, DTypeLike] = {"heads": dtype, "tails": dtype}
+    kinds |= {"relations": np.int32} if typed else {}
+    kinds |= {"weights": np.float32} if weighted else {}
+    size = edges * (2 * dtype.itemsize + 4 * (len(kinds) - 2))
     need_disk(folder, size, f"the edge buckets of {graph.path}")
     pieces = list(row_pieces(graph))
     counts = np.zeros((len(pieces), buckets * groups), np.int64)
     firsts = np.cumsum([0, *(rows_of(graph, piece).edges for piece in pieces)])
+    totals = np.zeros(len(pieces))  # of weights
 
     def count(number: int) -> None:
         piece = rows_of(graph, pieces[number])
@@ -286,15 +312,17 @@ def build_buckets(
             seed,
             int(firsts[number]),
         )
+        if weighted:
+            totals[number] = _total_weight(piece, graph)
 
     spread(count, range(len(pieces)), threads)
+    scale = np.float32(_over_mean(float(totals.sum()), edges, graph) if weighted else 1)
     begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
     at = begins[:-1] + np.cumsum(counts, axis=0) - counts
     with ExitStack() as stack:
         out = {
             name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
-            for name, kind in (("heads", dtype), ("tails", dtype), ("relations", np.int32))
-            if name != "relations" or typed
+            for name, kind in kinds.items()
         }
 
         def scatter(number: int) -> None:
@@ -303,6 +331,7 @@ def build_buckets(
                 piece.indptr,
                 piece.indices,
                 piece.relations,
+                np.asarray(piece.weights, np.float32) * scale if weighted else None,
                 piece.first_row,
                 layout.starts,
                 layout.positions,
@@ -310,6 +339,7 @@ def build_buckets(
                 out["heads"],
                 out["tails"],
                 out.get("relations"),
+                out.get("weights"),
                 groups,
                 seed,
                 int(firsts[number]),
@@ -320,7 +350,8 @@ def build_buckets(
         def mix(group: int) -> None:
             a, b = int(begins[group]), int(begins[group + 1])
             ends = {name: array[a:b] for name, array in out.items()}
-            shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
+            optional = (ends.get(name) for name in _OPTIONAL)
+            shuffle(ends["heads"], ends["tails"], *optional, seed, a)
             found = {name: _sum(array) for name, array in ends.items()}
             with lock:
                 for name, value in found.items():
@@ -332,10 +363,14 @@ def build_buckets(
             if sync and isinstance(array, np.memmap):
                 array.flush()
     save_npy(folder, "offsets.npy", begins[::groups])
-    FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity, "sums": sums})
+    columns = [name for name in _OPTIONAL if name in out]
+    FORMAT.save(folder, {"edges": edges, "columns": columns, "of": identity, "sums": sums})
     for array in out.values():
         array.flags.writeable = False
-    return EdgeBuckets(out["heads"], out["tails"], out.get("relations"), begins[::groups].copy())
+    relations_of, weights_of = (out.get(name) for name in _OPTIONAL)
+    return EdgeBuckets(
+        out["heads"], out["tails"], relations_of, begins[::groups].copy(), weights_of
+    )
 
 
 def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
@@ -389,7 +424,30 @@ def _mapped(path: Path, edges: int, dtype: DTypeLike) -> Array:
 
 
 def _sum(array: Array) -> int:
-    return int(array.sum(dtype=np.int64))
+    words = array.view(np.int32) if array.dtype == np.float32 else array
+    return int(words.sum(dtype=np.int64))
+
+
+def _total_weight(rows: CSR, graph: Graph) -> float:
+    weights = np.asarray(rows.weights, np.float64)
+    bad = np.flatnonzero(~((weights >= 0) & np.isfinite(weights.astype(np.float32))))
+    if len(bad):
+        source = rows.first_row + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        ends = graph.user_ids([source, int(rows.indices[bad[0]])]).to_pylist()
+        raise InputError(
+            f"{graph.path} has a weight that --weighted cannot use, on the edge from {ends[0]} "
+            f"to {ends[1]}",
+            expected="weights of 0 or more, finite in single precision",
+            got=str(weights[bad[0]]),
+            remedy="Correct the weight and run penstock etl again, or train without --weighted",
+        )
+    return float(weights.sum())
+
+
+def _over_mean(total: float, edges: int, graph: Graph) -> float:
+    if total == 0:
+        raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
+    return edges / total
 
 
 def _digest(array: Array) -> str:
