@@ -6,6 +6,7 @@ imaginary ones. The score of (h, r, t):
 DOT        sum h t                  no relations
 DISTMULT   sum h r t
 COMPLEX    Re sum h r conj(t)
+RESCAL     h R t                    R is a matrix, a row of dim * dim values, row after row
 TRANSE_L1  -sum |h + r - t|
 TRANSE_L2  -sqrt(sum (h + r - t)^2)
 ROTATE     -sum |h exp(i r) - t|    moduli of complex numbers; r are dim / 2 phases
@@ -18,6 +19,7 @@ of a side are
 DOT       h                      t
 DISTMULT  h r                    r t
 COMPLEX   h r                    conj(r) t
+RESCAL    h R                    R t
 TRANSE    h + r                  t - r
 ROTATE    h exp(i r)             t exp(-i r)
 
@@ -81,9 +83,10 @@ class Model(IntEnum):
     DOT = 0
     DISTMULT = 1
     COMPLEX = 2
-    TRANSE_L1 = 3
-    TRANSE_L2 = 4
-    ROTATE = 5
+    RESCAL = 3
+    TRANSE_L1 = 4
+    TRANSE_L2 = 5
+    ROTATE = 6
 
 
 class Loss(IntEnum):
@@ -153,6 +156,8 @@ class EmbedRules:
         """The number of values per relation."""
         if self.model == Model.DOT:
             return 0
+        if self.model == Model.RESCAL:
+            return self.dim * self.dim
         return self.dim // 2 if self.model == Model.ROTATE else self.dim
 
     def state_width(self, width: int) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -256,6 +257,11 @@ def _as_complex(x: Array) -> Array:
     return joined
 
 
+def _as_matrices(r: Array) -> Array:
+    dim = math.isqrt(r.shape[-1])
+    return r.reshape(*r.shape[:-1], dim, dim)
+
+
 def _as_real(z: Array) -> Array:
     return np.concatenate([z.real, z.imag], axis=-1)
 
@@ -269,6 +275,8 @@ def _query(x: Array, r: Array, side: Side, rules: EmbedRules) -> Array:
     if rules.model in (Model.TRANSE_L1, Model.TRANSE_L2):
         moved: Array = x + r if side == Side.TAIL else x - r
         return moved
+    if rules.model == Model.RESCAL:
+        return np.einsum("ni,nij->nj" if side == Side.TAIL else "nj,nij->ni", x, _as_matrices(r))
     factor = _as_complex(r) if rules.model == Model.COMPLEX else np.exp(1j * r)
     return _as_real(_as_complex(x) * (factor if side == Side.TAIL else factor.conj()))
 
@@ -282,6 +290,10 @@ def _query_slopes(
         return slope * r, slope * x
     if rules.model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return slope, slope if side == Side.TAIL else -slope
+    if rules.model == Model.RESCAL:
+        in_x = np.einsum("nj,nij->ni" if side == Side.TAIL else "ni,nij->nj", slope, _as_matrices(r))
+        left, right = (x, slope) if side == Side.TAIL else (slope, x)
+        return in_x, (left[:, :, None] * right[:, None]).reshape(r.shape)
     g, z = _as_complex(slope), _as_complex(x)
     factor = _as_complex(r) if rules.model == Model.COMPLEX else np.exp(1j * r)
     if side == Side.HEAD:

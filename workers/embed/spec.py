@@ -38,7 +38,7 @@ _IGNORED: Rules = (
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
     (
         ("n3",),
-        "without --model complex or distmult",
+        "without --model complex, distmult or rescal",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
     (("n3",), "with --l2: give one of the two penalties", lambda o: bool(o.n3 and o.l2)),
@@ -83,7 +83,7 @@ def _number(value: Any) -> Any:
 class Training:
     """A model, its loss, negatives and optimizer, and how it is computed."""
 
-    model: Literal["dot", "distmult", "complex", "transe", "rotate"] | None = None
+    model: Literal["dot", "distmult", "complex", "rescal", "transe", "rotate"] | None = None
     """score of an edge [default: complex, or dot if edges have no relations]"""
     dim: Annotated[int, Field(ge=1, le=4096)] = 100
     """values in the vector of a node; for complex and rotate one half real, one imaginary"""

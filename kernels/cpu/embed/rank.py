@@ -44,6 +44,8 @@ def queries(
     else:
         rows = np.asarray(relation, np.int64)
         rows = rows + rules.inverse if side == Side.HEAD else rows
+        factors = relations
+    if relations is not None and rules.model != Model.RESCAL:
         # Only the needed rows: there may be many more relations.
         distinct, rows = np.unique(rows, return_inverse=True)
         factors = relations[distinct].astype(np.float64)

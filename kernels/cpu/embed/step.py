@@ -1,7 +1,8 @@
 """One batch: scores of pieces in tiles, their gradients, then one update per row.
 
 A piece is some edges of one chunk, for both sides. BLAS sums its negatives' gradients over its
-edges, so that a row's gradient has at most one term per piece as a negative.
+edges, so that a row's gradient has at most one term per piece as a negative. If relations are
+matrices, BLAS also sums their gradients, over all edges of a relation, after the pieces.
 """
 
 from __future__ import annotations
@@ -96,8 +97,11 @@ class _Step:
         self.slopes = work.shared(
             "slopes", (2 * edges + len(self.cuts) * self.groups * self.count, rules.dim)
         )
-        width = rules.relation_width
+        self.matrices = rules.model == Model.RESCAL
+        width = 0 if self.matrices else rules.relation_width
         self.relation_slopes = work.shared("relation slopes", (self.relation_groups * edges, width))
+        if self.matrices:
+            self.in_asked = work.shared("in all asked", (sides * edges, rules.dim))
 
     def run(self, lr: float, number: int) -> float:
         work, rules = self.work, self.rules
@@ -112,10 +116,14 @@ class _Step:
 
         with np.errstate(all="ignore"):  # BLAS warns of NaN; the loss shows it
             work.each(do, len(self.cuts) + 1)
+        loss = float(self.losses.sum())
+        if self.matrices:
+            found[1], self.relation_slopes, penalty = self._matrix_slopes(found[1])
+            loss += penalty
         update(work, self.nodes, found[0], self.slopes, rules, lr, number)
         if self.relations is not None:
             update(work, self.relations, found[1], self.relation_slopes, rules, lr, number)
-        return float(self.losses.sum())
+        return loss
 
     def _duplicates(self) -> list[Duplicates]:
         ids = self.work.shared("ids", (len(self.slopes),), np.int64)
@@ -129,6 +137,44 @@ class _Step:
             ids = np.concatenate(rows[: self.relation_groups])
             found.append(Duplicates(self.work, "relation", ids, len(self.relations.values)))
         return found
+
+    def _matrix_slopes(self, found: Duplicates) -> tuple[Duplicates, Array, float]:
+        """Return the gradient of each matrix of the batch, their rows, and their penalties."""
+        assert self.relations is not None
+        work, rules, edges, dim = self.work, self.rules, self.edges, self.rules.dim
+        rows = found.rows[: found.distinct].copy()
+        slopes = work.shared("matrix slopes", (len(rows), dim * dim))
+        penalties = np.zeros(len(rows))
+        weight, power = rules.relation_penalty, rules.power
+        nodes, values = self.nodes.values, self.relations.values
+
+        def add(slot: int) -> None:
+            places = found.order[found.start[slot] : found.start[slot + 1]]
+            total, part = slopes[slot].reshape(dim, dim), work.own("part", (dim, dim))
+            total[:] = 0
+            for place, side in enumerate(rules.sides):
+                first = edges * place if self.relation_groups > 1 else 0
+                of = places[(places >= first) & (places < first + edges)] - first
+                given = self.heads if side == Side.TAIL else self.tails
+                left, right = nodes[given[of]], self.in_asked[edges * place + of]
+                if side == Side.HEAD and not rules.inverse:
+                    left, right = right, left
+                np.matmul(left.T, right, out=part)
+                total += part
+                if weight:
+                    matrix = values[rows[slot]].reshape(dim, dim)
+                    sizes = np.abs(matrix) ** (power - 2)
+                    total += np.float32(len(of) * weight * power) * sizes * matrix
+                    squares = matrix.astype(np.float64) ** 2
+                    penalties[slot] += len(of) * weight * (squares * sizes).sum()
+
+        with np.errstate(all="ignore"):
+            work.each(add, len(rows))
+        return (
+            Duplicates(work, "matrix", rows, len(values)),
+            slopes,
+            float(penalties.sum()),
+        )
 
     def _negatives_of(self, chunk: int) -> Array:
         shared: Array = self.negatives[:, chunk if self.negatives.shape[1] > 1 else 0]
@@ -180,6 +226,8 @@ class _Step:
         at = edges * place if self.relation_groups > 1 else 0
         in_relations = self.relation_slopes[at + low : at + high]
         asked, in_asked = work.own("asked", (size, dim)), work.own("in asked", (size, dim))
+        if self.matrices:
+            in_asked = self.in_asked[edges * place + low : edges * place + high]
         positives, slopes = work.own("positives", (size,)), work.own("slopes", (size,))
         values, losses = self.nodes.values, self.losses[low:high]
         make_queries(model, sign, values, self.factors, given, relations, answers, asked, positives)
@@ -238,7 +286,7 @@ class _Step:
             in_answers,
             rules.power,
             np.float32(rules.node_penalty),
-            np.float32(0 if phases else rules.relation_penalty),
+            np.float32(0 if phases or self.matrices else rules.relation_penalty),
             losses,
             place == 0,
             place == 0 or self.relation_groups > 1,

@@ -5,7 +5,15 @@
 
 namespace penstock {
 
-enum Model { DOT = 0, DISTMULT = 1, COMPLEX = 2, TRANSE_L1 = 3, TRANSE_L2 = 4, ROTATE = 5 };
+enum Model {
+  DOT = 0,
+  DISTMULT = 1,
+  COMPLEX = 2,
+  RESCAL = 3,
+  TRANSE_L1 = 4,
+  TRANSE_L2 = 5,
+  ROTATE = 6
+};
 
 template <int kModel>
 constexpr bool is_complex = kModel == COMPLEX || kModel == ROTATE;

@@ -62,6 +62,8 @@ def score_by_definition(model, h, r, t):
         return (h * r * t).sum(-1)
     if model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return -np.linalg.norm(h + r - t, 1 if model == Model.TRANSE_L1 else 2, axis=-1)
+    if model == Model.RESCAL:
+        return ((h @ r.reshape(6, 6)) * t).sum(-1)
     half = h.shape[-1] // 2
     h, t = (x[..., :half] + 1j * x[..., half:] for x in (h, t))
     if model == Model.ROTATE:
