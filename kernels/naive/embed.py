@@ -291,7 +291,9 @@ def _query_slopes(
     if rules.model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return slope, slope if side == Side.TAIL else -slope
     if rules.model == Model.RESCAL:
-        in_x = np.einsum("nj,nij->ni" if side == Side.TAIL else "ni,nij->nj", slope, _as_matrices(r))
+        in_x = np.einsum(
+            "nj,nij->ni" if side == Side.TAIL else "ni,nij->nj", slope, _as_matrices(r)
+        )
         left, right = (x, slope) if side == Side.TAIL else (slope, x)
         return in_x, (left[:, :, None] * right[:, None]).reshape(r.shape)
     g, z = _as_complex(slope), _as_complex(x)

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
-from penstock.kernels.embed_rules import EmbedRules
+from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.partition.order import MOST_IN_WIDE
 from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
@@ -33,7 +33,7 @@ _SORTED = 24  # the same on a GPU
 _THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes per value of the queries of a thread's piece
 _TILE, _TILE_ROWS = 3 << 20, 64  # bytes of a thread's scores, and their least number of rows
 _NEGATIVE = 16  # bytes of a negative in order
-_WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
+WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
 _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 # The most partitions of a rank, whose order is made within seconds; and of all ranks, as each pair
 # of partitions has a bucket.
@@ -142,9 +142,10 @@ def memory_to_train(
     # Every node is a negative of all edges, and of both sides.
     chunks, sides = (1, 1) if training.negatives == "all" else (None, len(rules.sides))
     if on_gpu:
-        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch))
+        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch), relations)
     else:
-        work += _step(rules, batch, negatives, sides, on.cores if on is not None else 0)
+        cores = on.cores if on is not None else 0
+        work += _step(rules, batch, negatives, sides, cores, relations)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     if training.by_degree:
@@ -175,7 +176,9 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     return looked_up + 4 * relations * (1 + states) + ahead
 
 
-def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
+def _step(
+    rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int, relations: int
+) -> int:
     """Return the bytes of a batch on CPUs: gradients, and each thread's tiles of scores.
 
     sides  number of sides with their own negatives
@@ -184,7 +187,7 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
     pieces = pieces_of(batch, rules.chunk)
     threads = min(pieces, cores or pieces)
     nodes = 2 * batch + pieces * sides * negatives
-    relations = _relation_rows(rules, batch)
+    relations = _relation_rows(rules, batch, relations)
     tile = max(_TILE, _TILE_ROWS * negatives * 4 * (2 if rules.is_distance else 1))
     tile += _NEGATIVE * negatives
     thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
@@ -192,15 +195,17 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
     return 4 * values + _GROUPED * (nodes + relations) + threads * thread
 
 
-def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> int:
+def _step_on_gpu(
+    rules: EmbedRules, batch: int, negatives: int, chunks: int, relations: int
+) -> int:
     """Return the bytes of a batch on a GPU: gradients, queries, negatives and their sums."""
     sides = len(rules.sides)
     drawn = sides * chunks * negatives
-    relations = _relation_rows(rules, batch)
+    relations = 0 if rules.model == Model.RESCAL else _relation_rows(rules, batch, relations)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
     values += relations * rules.relation_width
     scores = 0
-    if rules.dim > _WIDEST_TILE:
+    if rules.dim > WIDEST_TILE:
         # As many rows of a chunk at a time as fit; each such piece has its sums.
         most = -(-batch // chunks)
         at_once = max(1, min(most, _WIDE_SCORES // max(negatives, 1)))
@@ -211,9 +216,12 @@ def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> 
     return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
 
 
-def _relation_rows(rules: EmbedRules, batch: int) -> int:
+def _relation_rows(rules: EmbedRules, batch: int, relations: int) -> int:
     """Return the number of rows of relations' gradients in a batch."""
-    return (len(rules.sides) if rules.inverse else 1) * batch if rules.relation_width else 0
+    if not rules.relation_width:
+        return 0
+    sides = len(rules.sides) if rules.inverse else 1
+    return sides * (min(batch, relations) if rules.model == Model.RESCAL else batch)
 
 
 def memory_there(capacity: Capacity) -> int:
@@ -309,7 +317,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
         "on a GPU",
         expected=f"--dim {widest:,} or less",
         got=str(training.dim),
-        remedy="Take a smaller --dim, another model, or train on CPUs with --device cpu",
+        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
     )
 
 

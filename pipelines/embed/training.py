@@ -15,6 +15,7 @@ from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.candidates import keep_candidates
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
+    WIDEST_TILE,
     batch_problem,
     check_graph,
     disk_to_begin,
@@ -86,9 +87,10 @@ def train_vectors(
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error if the training does not fit these workers or buckets, else None."""
-        if workers.capacity.on_gpu and training.model in DISTANCES:
-            # Only a worker with a GPU knows the width of its kernels.
-            widest = min(ask_workers(workers.client, _widest).values())
+        if workers.capacity.on_gpu and training.model in (*DISTANCES, "rescal"):
+            widest = WIDEST_TILE
+            if training.model in DISTANCES:  # only a worker with a GPU knows
+                widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
         large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)

@@ -152,7 +152,7 @@ def finish_edges(
     """
     edges, dim = asked.shape
     width = in_relation.shape[1]
-    is_complex = model == COMPLEX or model == ROTATE
+    is_complex = model in (COMPLEX, ROTATE)
     for e in range(edges):
         x = moved(pointer(nodes), given[e] * stride(nodes))
         v = moved(pointer(nodes), answers[e] * stride(nodes))

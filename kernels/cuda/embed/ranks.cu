@@ -9,6 +9,7 @@
 // instance: exact_queries<DOT>
 // instance: exact_queries<DISTMULT>
 // instance: exact_queries<COMPLEX>
+// instance: exact_queries<RESCAL>
 // instance: exact_queries<TRANSE_L1>
 // instance: exact_queries<TRANSE_L2>
 // instance: exact_queries<ROTATE>
@@ -65,6 +66,16 @@ __global__ void exact_queries(const float* __restrict__ nodes, i64 stride, int d
       continue;
     }
     const float* r = relation_values + relations[row] * relation_stride;
+    if (kModel == RESCAL) {
+      const float* matrix = r + (head ? static_cast<i64>(k) * dim : k);
+      double sum = 0.0;
+      for (int i = 0; i < dim; ++i) {
+        const float by = matrix[head ? i : static_cast<i64>(i) * dim];
+        sum = fma(static_cast<double>(x[i]), static_cast<double>(by), sum);
+      }
+      *to = static_cast<float>(sum);
+      continue;
+    }
     const double re = x[k];
     if (!is_complex<kModel>) {
       const double by = r[k];

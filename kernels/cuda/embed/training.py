@@ -14,6 +14,7 @@ from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.embed import wide
 from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
+from penstock.kernels.cuda.embed.matrices import MatrixBatch
 from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
 from penstock.kernels.cuda.embed.tiles import (
     NOTE,
@@ -193,6 +194,7 @@ class _Found:
     rows: SortedRows
     node_slopes: DeviceArray
     relation_slopes: DeviceArray | None
+    matrices: MatrixBatch | None
 
 
 def _gradients(
@@ -211,6 +213,10 @@ def _gradients(
     ends = heads, tails, _NULL if typed is None else typed, np.int32(rules.inverse)
     tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
 
+    matrices = None
+    if rules.model == Model.RESCAL:
+        matrices = MatrixBatch.of((values, stride), r, ends, rules, edges, head_sides)
+        typed = None  # no rows with a gradient per edge
     # A negative that both sides share has one row of gradients for each.
     every = cp.repeat(negatives, sides, axis=0) if negative_sides < sides else negatives
     slots = sides if typed is not None and rules.inverse else 1
@@ -221,7 +227,7 @@ def _gradients(
     with side_stream() as sorted_too:
         rows = sort_rows(
             (heads, tails, every.reshape(-1)),
-            2 * edges if change else 0,
+            2 * edges if change and matrices is None else 0,
             len(values) + (0 if relations is None else len(relations.values)),
             typed,
             tuple(firsts),
@@ -240,29 +246,36 @@ def _gradients(
         vectors, weights = wide.multiply(*ready, inputs.weights)
         sorted_too.wait()
     else:
-        splits, vectors, sums, weights, branch, read = _tiled(*ready, inputs.weights, sorted_too)
+        splits, vectors, sums, weights, branch, read = _tiled(
+            *ready, inputs.weights, matrices, sorted_too
+        )
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
-    # Without a change any order will do.
-    optimizer = rules.optimizer.name if change else Optimizer.SGD.name
-    launch(
-        _EDGES_FILE,
-        f"edge_gradients<{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}>",
-        32 * edges,
-        *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
-        *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
-        *(vectors, sums, weights, rows.alone if change else _NULL),
-        *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
-        *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
-        *(_NULL if relation_slopes is None else relation_slopes, losses),
-    )
+    if matrices is not None:
+        given = splits, vectors, sums, weights, node_slopes, losses
+        matrices.gradients(*given, exponential=exponential)
+    else:
+        # Without a change any order will do.
+        optimizer = rules.optimizer.name if change else Optimizer.SGD.name
+        of = f"{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}"
+        launch(
+            _EDGES_FILE,
+            f"edge_gradients<{of}>",
+            32 * edges,
+            *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
+            *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
+            *(vectors, sums, weights, rows.alone if change else _NULL),
+            *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
+            *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
+            *(_NULL if relation_slopes is None else relation_slopes, losses),
+        )
     partial = cp.empty(_LOSS_BLOCKS, cp.float64)
     for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
         launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
     if branch is not None:
         branch.wait()
     del read  # not before: its memory would be reused
-    return _Found(loss_sum, rows, node_slopes, relation_slopes)
+    return _Found(loss_sum, rows, node_slopes, relation_slopes, matrices)
 
 
 def _is_wide(rules: EmbedRules) -> bool:
@@ -280,6 +293,7 @@ def _tiled(
     head_sides: int,
     in_negatives: DeviceArray,
     edge_weights: DeviceArray | None,
+    matrices: MatrixBatch | None,
     sorted_too: Branch,
 ) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
     """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
@@ -294,8 +308,11 @@ def _tiled(
     model, loss = rules.model.name, rules.loss.name
     asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
     tile_rows = asked, _notes(sides * edges), others, _notes(negatives.size)
-    pack = wide.pack if dim > WIDEST else _pack
-    pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
+    if matrices is not None:
+        matrices.pack(negatives, tiles, *tile_rows)
+    else:
+        pack = wide.pack if dim > WIDEST else _pack
+        pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
 
     splits = tiles.splits(queries=True)
     vectors = cp.empty((splits, sides * edges, dim), cp.float32)
@@ -367,6 +384,9 @@ def _update(
     count = len(found.rows.keys)
     if not count:
         return
+    if found.matrices is not None and relations is not None:
+        found.matrices.update(relations, rules.optimizer, rates)
+        relations = None
     slopes: tuple[Any, ...] = (
         *(found.node_slopes, np.int32(found.node_slopes.shape[1]), np.int64(len(nodes.values))),
         *(np.int64(len(found.node_slopes)), _NULL, np.int32(0)),
@@ -421,6 +441,8 @@ def _bits(flags: list[bool]) -> int:
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
     widest = widest_distance() if rules.is_distance else WIDEST_PRODUCT
+    if rules.model == Model.RESCAL:
+        widest = WIDEST
     if not 1 <= rules.dim <= widest:
         raise UsageError(
             "embeddings of this dimension cannot be trained on a GPU",

@@ -278,7 +278,9 @@ def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse
     compare_steps(backend, rules, tables_of(rules), batches)
 
 
-@pytest.mark.parametrize("model", [Model.COMPLEX, Model.DOT, Model.TRANSE_L1], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [Model.COMPLEX, Model.DOT, Model.RESCAL, Model.TRANSE_L1], ids=lambda m: m.name
+)
 @pytest.mark.parametrize(
     ("edges", "chunk", "count", "dim"), [(1, 1, 1, 2), (700, 5000, 333, 34), (1301, 600, 65, 100)]
 )
@@ -310,10 +312,11 @@ def test_a_value_that_is_not_finite_makes_the_loss_so(backend, loss):
             assert np.isnan(float(found)), (model, place)
 
 
-def test_the_same_bits_come_out_on_any_number_of_threads():
+@pytest.mark.parametrize(("model", "dim"), [(Model.COMPLEX, 100), (Model.RESCAL, 40)])
+def test_the_same_bits_come_out_on_any_number_of_threads(model, dim):
     from penstock.kernels.cpu import embed
 
-    rules = rules_of(Model.COMPLEX, dim=100, chunk=1500)
+    rules = rules_of(model, dim=dim, chunk=1500, relation_penalty=0.01)
     found = []
     for threads in (1, 2, 3):
         tables = tables_of(rules, nodes=2000, scale=0.2)

@@ -62,7 +62,7 @@ def tables_of(rules, nodes, relations, seed=0):
     return found[0], found[1] if rules.relation_width else None
 
 
-def batch_of(rules, edges, count, nodes, relations, shared=False):
+def batch_of(rules, edges, count, nodes, relations, shared=False, weighted=False):
     """A batch in which nodes come more than once, and are some of their own negatives."""
     rng = np.random.default_rng(edges + count)
     shape = len(rules.sides), rules.chunks(edges), count
@@ -70,7 +70,10 @@ def batch_of(rules, edges, count, nodes, relations, shared=False):
     negatives = rng.integers(0, nodes, (1, 1, count) if shared else shape, np.int32)
     negatives[0, 0, 0] = tails[0] if rules.sides[0] == TAIL else heads[0]
     rows = rng.integers(0, relations, edges, np.int32) if rules.relation_width else None
-    return Batch(heads, rows, tails, negatives)
+    weights = None
+    if weighted:  # far apart, and some are 0
+        weights = (rng.integers(0, 4, edges) * 10.0 ** rng.integers(-1, 2, edges)).astype("f4")
+    return Batch(heads, rows, tails, negatives, weights)
 
 
 def in_halves(rules):
@@ -78,9 +81,9 @@ def in_halves(rules):
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= 512)
 
 
-def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, shared=False):
+def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, **how):
     tables = tables_of(rules, nodes, relations)
-    batch = batch_of(rules, edges, count, nodes, relations, shared)
+    batch = batch_of(rules, edges, count, nodes, relations, **how)
     loss, *slopes = naive.gradients(*tables, batch, rules)
     got_loss, *got_slopes = cuda.gradients(*map(put, tables), put(batch), rules)
     close = 2e-3 if in_halves(rules) else 2e-5
@@ -119,6 +122,29 @@ def test_dimensions(cuda, model):
 def test_negatives_shared_by_all_and_by_both_sides(cuda, model, loss):
     rules = EmbedRules(model, 8, loss, chunk=9, margin=30.0, temperature=0.5)
     compare_gradients(cuda, rules, 40, 500, 60, shared=True)
+
+
+@MODELS
+@LOSSES
+@pytest.mark.parametrize("inverse", [0, 4])
+def test_weights_multiply_the_losses_of_edges(cuda, model, loss, inverse):
+    rules = EmbedRules(model, 24, loss, chunk=40, inverse=inverse, margin=30.0, temperature=0.5)
+    compare_gradients(cuda, rules, 170, 70, 60, weighted=True)
+    compare_gradients(cuda, rules, 300, 500, 60, weighted=True, shared=True)
+    if model != Model.RESCAL:
+        compare_gradients(cuda, replace(rules, dim=520), 47, 19, 60, weighted=True)
+
+
+@pytest.mark.parametrize("sides", [(TAIL,), (HEAD,), (TAIL, HEAD)], ids=str)
+@pytest.mark.parametrize("inverse", [0, 4])
+@pytest.mark.parametrize("power", [2, 3])
+def test_matrices(cuda, sides, inverse, power):
+    rules = EmbedRules(Model.RESCAL, 70, sides=sides, chunk=40, inverse=inverse, power=power)
+    rules = replace(rules, node_penalty=0.03, relation_penalty=0.01)
+    for relations in (1, 4):
+        compare_gradients(
+            cuda, replace(rules, inverse=inverse and relations), 90, 30, 60, relations
+        )
 
 
 @pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.LOGISTIC], ids=lambda loss: loss.name)
@@ -261,6 +287,7 @@ def test_sorted_rows(rows, slots):
         (Model.DOT, 24),
         (Model.COMPLEX, 24),
         (Model.COMPLEX, 520),
+        (Model.RESCAL, 24),
         (Model.TRANSE_L2, 24),
         (Model.ROTATE, 24),
         (Model.ROTATE, 640),
@@ -272,7 +299,10 @@ def test_captured_steps(cuda, model, dim, optimizer):
     """A step that is launched as one CUDA graph gives the bits of one launched kernel by kernel."""
     rules = EmbedRules(model, dim, chunk=40, optimizer=optimizer)
     tables = tables_of(rules, 400, 5)
-    batches = [batch_of(rules, edges, 30, 400, 5) for edges in (90, 90, 90, 70, 90, 70, 70, 90)]
+    batches = [
+        batch_of(rules, edges, 30, 400, 5, weighted=number > 3)
+        for number, edges in enumerate((90, 90, 90, 70, 90, 70, 70, 90, 90))
+    ]
     batches[2].heads[:] = 3
     found = []
     for captured in (False, True):

@@ -99,7 +99,8 @@ class RankTrainer(EmbedTrainer):
         position = super().load()
         every = 0
         if self.relations is not None:
-            every = len(self.relations.values)
+            # A relation may have the values of many nodes.
+            every = len(self.relations.values) * -(-self.rules.relation_width // self.rules.dim)
         every = batches_between(every, self.training.batch or BATCH)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
         return position
