@@ -192,6 +192,7 @@ def _step(
     tile += _NEGATIVE * negatives
     thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
     values = nodes * rules.dim + relations * rules.relation_width
+    values += _queries_kept(rules, batch)
     return 4 * values + _GROUPED * (nodes + relations) + threads * thread
 
 
@@ -203,7 +204,7 @@ def _step_on_gpu(
     drawn = sides * chunks * negatives
     relations = 0 if rules.model == Model.RESCAL else _relation_rows(rules, batch, relations)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
-    values += relations * rules.relation_width
+    values += relations * rules.relation_width + 2 * _queries_kept(rules, batch)
     scores = 0
     if rules.dim > WIDEST_TILE:
         # As many rows of a chunk at a time as fit; each such piece has its sums.
@@ -214,6 +215,11 @@ def _step_on_gpu(
         values += drawn * rules.dim * pieces if pieces > 1 else 0
     # A step is launched once kernel by kernel; as a CUDA graph it then has its own memory.
     return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
+
+
+def _queries_kept(rules: EmbedRules, batch: int) -> int:
+    """Return the values of a batch's queries that gradients of matrices are made of."""
+    return len(rules.sides) * batch * rules.dim if rules.model == Model.RESCAL else 0
 
 
 def _relation_rows(rules: EmbedRules, batch: int, relations: int) -> int:

@@ -327,10 +327,10 @@ def test_the_loss_of_zeros(model, loss, corrupt, negatives):
 @pytest.mark.parametrize(
     ("model", "more"),
     [
-        *((model, {"n3": 0.7}) for model in ("complex", "distmult")),
+        *((model, {"n3": 0.7}) for model in ("complex", "distmult", "rescal")),
         *(
             (model, more)
-            for model in ("complex", "distmult", "transe", "rotate", "dot")
+            for model in ("complex", "distmult", "rescal", "transe", "rotate", "dot")
             for more in ({"l2": 0.7}, {"corrupt": "tail"})
         ),
     ],
