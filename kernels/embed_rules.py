@@ -7,6 +7,7 @@ DOT        sum h t                  no relations
 DISTMULT   sum h r t
 COMPLEX    Re sum h r conj(t)
 RESCAL     h R t                    R is a matrix, a row of dim * dim values, row after row
+TUCKER     h R t                    R = sum_k r_k C_k: all relations share the matrices C
 TRANSE_L1  -sum |h + r - t|
 TRANSE_L2  -sqrt(sum (h + r - t)^2)
 ROTATE     -sum |h exp(i r) - t|    moduli of complex numbers; r are dim / 2 phases
@@ -19,7 +20,7 @@ of a side are
 DOT       h                      t
 DISTMULT  h r                    r t
 COMPLEX   h r                    conj(r) t
-RESCAL    h R                    R t
+RESCAL    h R                    R t                     so has TUCKER
 TRANSE    h + r                  t - r
 ROTATE    h exp(i r)             t exp(-i r)
 
@@ -84,9 +85,10 @@ class Model(IntEnum):
     DISTMULT = 1
     COMPLEX = 2
     RESCAL = 3
-    TRANSE_L1 = 4
-    TRANSE_L2 = 5
-    ROTATE = 6
+    TUCKER = 4
+    TRANSE_L1 = 5
+    TRANSE_L2 = 6
+    ROTATE = 7
 
 
 class Loss(IntEnum):
@@ -122,6 +124,7 @@ class EmbedRules:
     sides     which nodes are replaced, in this order
     chunk     edges that share negatives
     inverse   0, or the distance from a relation's row to its inverse's
+    relation_dim  TUCKER: values of a relation
     power     of penalties: 2 (L2) or 3 (N3)
     """
 
@@ -140,6 +143,7 @@ class EmbedRules:
     epsilon: float = 1e-10
     beta1: float = 0.9
     beta2: float = 0.999
+    relation_dim: int = 0
 
     @property
     def is_complex(self) -> bool:
@@ -152,12 +156,23 @@ class EmbedRules:
         return self.model >= Model.TRANSE_L1
 
     @property
+    def has_matrices(self) -> bool:
+        """Whether a query is the product of a node and a matrix."""
+        return self.model in (Model.RESCAL, Model.TUCKER)
+
+    @property
+    def shared_rows(self) -> int:
+        """The rows that follow relations and inverses, and belong to all: value k of row
+        ``i * dim + j`` is that of C_k in row i and column j. Every batch changes them."""
+        return self.dim * self.dim if self.model == Model.TUCKER else 0
+
+    @property
     def relation_width(self) -> int:
         """The number of values per relation."""
         if self.model == Model.DOT:
             return 0
-        if self.model == Model.RESCAL:
-            return self.dim * self.dim
+        if self.has_matrices:
+            return self.relation_dim if self.model == Model.TUCKER else self.dim * self.dim
         return self.dim // 2 if self.model == Model.ROTATE else self.dim
 
     def state_width(self, width: int) -> int:

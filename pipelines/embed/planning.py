@@ -138,7 +138,8 @@ def memory_to_train(
     copies = kept + 1 if on_gpu else 2 * kept
     if ranks > 1:
         copies = 3 * (kept + 1)
-    work = 4 * relations * (1 + training.is_reciprocal) * rules.relation_width * copies
+    rows = relations * (1 + training.is_reciprocal) + rules.shared_rows
+    work = 4 * rows * rules.relation_width * copies
     # Every node is a negative of all edges, and of both sides.
     chunks, sides = (1, 1) if training.negatives == "all" else (None, len(rules.sides))
     if on_gpu:
@@ -169,7 +170,8 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
-    relations = (len(init.relations or ()) + rules.inverse) * rules.relation_width
+    rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
+    relations = rows * rules.relation_width
     states = rules.state_width(1)
     ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
@@ -187,24 +189,22 @@ def _step(
     pieces = pieces_of(batch, rules.chunk)
     threads = min(pieces, cores or pieces)
     nodes = 2 * batch + pieces * sides * negatives
-    relations = _relation_rows(rules, batch, relations)
+    rows = _relation_rows(rules, batch)
     tile = max(_TILE, _TILE_ROWS * negatives * 4 * (2 if rules.is_distance else 1))
     tile += _NEGATIVE * negatives
     thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
-    values = nodes * rules.dim + relations * rules.relation_width
-    values += _queries_kept(rules, batch)
-    return 4 * values + _GROUPED * (nodes + relations) + threads * thread
+    values = nodes * rules.dim + rows * rules.relation_width
+    values += _of_matrices(rules, batch, relations)
+    return 4 * values + _GROUPED * (nodes + rows) + threads * thread
 
 
-def _step_on_gpu(
-    rules: EmbedRules, batch: int, negatives: int, chunks: int, relations: int
-) -> int:
+def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int, relations: int) -> int:
     """Return the bytes of a batch on a GPU: gradients, queries, negatives and their sums."""
     sides = len(rules.sides)
     drawn = sides * chunks * negatives
-    relations = 0 if rules.model == Model.RESCAL else _relation_rows(rules, batch, relations)
+    rows = _relation_rows(rules, batch)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
-    values += relations * rules.relation_width + 2 * _queries_kept(rules, batch)
+    values += rows * rules.relation_width + _of_matrices(rules, batch, relations, on_gpu=True)
     scores = 0
     if rules.dim > WIDEST_TILE:
         # As many rows of a chunk at a time as fit; each such piece has its sums.
@@ -214,20 +214,25 @@ def _step_on_gpu(
         scores = 4 * at_once * negatives
         values += drawn * rules.dim * pieces if pieces > 1 else 0
     # A step is launched once kernel by kernel; as a CUDA graph it then has its own memory.
-    return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
+    return 2 * (4 * values + _SORTED * (2 * batch + drawn + rows) + scores)
 
 
-def _queries_kept(rules: EmbedRules, batch: int) -> int:
-    """Return the values of a batch's queries that gradients of matrices are made of."""
-    return len(rules.sides) * batch * rules.dim if rules.model == Model.RESCAL else 0
-
-
-def _relation_rows(rules: EmbedRules, batch: int, relations: int) -> int:
-    """Return the number of rows of relations' gradients in a batch."""
-    if not rules.relation_width:
+def _of_matrices(rules: EmbedRules, batch: int, relations: int, *, on_gpu: bool = False) -> int:
+    """Return the values of gradients of a batch's queries, and of its matrices."""
+    if not rules.has_matrices:
         return 0
-    sides = len(rules.sides) if rules.inverse else 1
-    return sides * (min(batch, relations) if rules.model == Model.RESCAL else batch)
+    queries, matrices = len(rules.sides) * batch, relations * (1 + bool(rules.inverse))
+    composed = rules.model == Model.TUCKER
+    if on_gpu:  # which keeps queries, composes all matrices, and changes others at once
+        return 2 * queries * rules.dim + 2 * composed * matrices * rules.dim**2
+    return queries * rules.dim + (1 + composed) * min(queries, matrices) * rules.dim**2
+
+
+def _relation_rows(rules: EmbedRules, batch: int) -> int:
+    """Return the number of rows of relations' gradients in a batch, besides matrices."""
+    if rules.has_matrices or not rules.relation_width:
+        return rules.shared_rows
+    return (len(rules.sides) if rules.inverse else 1) * batch
 
 
 def memory_there(capacity: Capacity) -> int:

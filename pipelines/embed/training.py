@@ -37,7 +37,7 @@ from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.candidates import Candidates
-from penstock.workers.embed.spec import DISTANCES, Training
+from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
@@ -87,7 +87,7 @@ def train_vectors(
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error if the training does not fit these workers or buckets, else None."""
-        if workers.capacity.on_gpu and training.model in (*DISTANCES, "rescal"):
+        if workers.capacity.on_gpu and training.model in (*DISTANCES, *MATRICES):
             widest = WIDEST_TILE
             if training.model in DISTANCES:  # only a worker with a GPU knows
                 widest = min(ask_workers(workers.client, _widest).values())
@@ -202,10 +202,11 @@ def _init(
         )
     found = Run.load(folder)
     checkpoint_name(folder, "best", found)
-    for name in ("model", "dim", "norm", "optimizer", "is_reciprocal"):
+    for name in ("model", "dim", "relation_dim", "norm", "optimizer", "is_reciprocal"):
         ours, theirs = getattr(training, name), getattr(found.training, name)
-        if name == "norm":
-            ours, theirs = ours or 1, theirs or 1
+        if name in ("norm", "relation_dim"):
+            default = 1 if name == "norm" else training.dim
+            ours, theirs = ours or default, theirs or default
         if ours != theirs:
             option = flag(name.removeprefix("is_"))
             raise UsageError(

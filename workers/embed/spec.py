@@ -31,14 +31,16 @@ RESUMABLE = (
     "prefetch",
 )
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
+MATRICES = ("rescal", "tucker")  # models whose relations are matrices
 PAIRED = ("complex", "rotate")  # models with complex numbers: a vector has two halves
 # Options that would be ignored; if no model is given, the graph decides.
 _IGNORED: Rules = (
     (("buffer",), "with --order cover, which has four in memory", lambda o: o.order == "cover"),
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
+    (("relation_dim",), "without --model tucker", lambda o: o.model != "tucker"),
     (
         ("n3",),
-        "without --model complex, distmult or rescal",
+        "without --model complex, distmult, rescal or tucker",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
     (("n3",), "with --l2: give one of the two penalties", lambda o: bool(o.n3 and o.l2)),
@@ -83,10 +85,14 @@ def _number(value: Any) -> Any:
 class Training:
     """A model, its loss, negatives and optimizer, and how it is computed."""
 
-    model: Literal["dot", "distmult", "complex", "rescal", "transe", "rotate"] | None = None
+    model: Literal["dot", "distmult", "complex", "rescal", "tucker", "transe", "rotate"] | None = (
+        None
+    )
     """score of an edge [default: complex, or dot if edges have no relations]"""
     dim: Annotated[int, Field(ge=1, le=4096)] = 100
     """values in the vector of a node; for complex and rotate one half real, one imaginary"""
+    relation_dim: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """tucker: values in the vector of a relation [default: as in that of a node]"""
     norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None
     """transe: L1 or L2 distance [default: 1]"""
     reciprocal: bool | None = None
@@ -277,6 +283,7 @@ class Training:
             epsilon=self.epsilon,
             beta1=self.beta1,
             beta2=self.beta2,
+            relation_dim=(self.relation_dim or self.dim) if self.model == "tucker" else 0,
         )
 
     def lr_at(self, share: float) -> float:

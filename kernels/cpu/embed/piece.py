@@ -178,6 +178,12 @@ def finish_edges(
             losses[e] += add_penalty(is_complex, power, relation_penalty, r, in_r, width)
 
 
+@njit(cache=True, nogil=True)
+def penalise(power: int, weight: Any, x: Array, slope: Array) -> float:
+    """Add the gradient of the penalty of some values; return the penalty."""
+    return add_penalty(False, power, weight, pointer(x), pointer(slope), len(x))
+
+
 @njit(cache=True)
 def _clear(row: Any, width: Any) -> None:
     for f in range(width):

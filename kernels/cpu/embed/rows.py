@@ -16,7 +16,9 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import moved
 from penstock.kernels.embed_rules import EmbedRules, Model
 
-DOT, DISTMULT, COMPLEX, RESCAL, TRANSE_L1, TRANSE_L2, ROTATE = (int(model) for model in Model)
+DOT, DISTMULT, COMPLEX, RESCAL, TUCKER, TRANSE_L1, TRANSE_L2, ROTATE = (
+    int(model) for model in Model
+)
 _NO_FACTORS = np.zeros((1, 0), np.float32)
 
 
@@ -63,7 +65,7 @@ def query_row(model: int, sign: Any, x: Any, r: Any, out: Any, dim: int) -> None
     elif model in (TRANSE_L1, TRANSE_L2):
         for f in range(dim):
             out[f] = x[f] + sign * r[f]
-    elif model == RESCAL:
+    elif model in (RESCAL, TUCKER):
         for f in range(dim):
             out[f] = 0
         add_matrix_product(sign > 0, x, r, out, dim)
@@ -96,7 +98,7 @@ def add_query_slopes(
             in_x[f] += slope[f]
         for f in range(dim):
             in_r[f] += sign * slope[f]
-    elif model == RESCAL:
+    elif model in (RESCAL, TUCKER):
         add_matrix_product(sign < 0, slope, r, in_x, dim)
     else:
         half = dim // 2

@@ -1,8 +1,7 @@
 """One batch: scores of pieces in tiles, their gradients, then one update per row.
 
 A piece is some edges of one chunk, for both sides. BLAS sums its negatives' gradients over its
-edges, so that a row's gradient has at most one term per piece as a negative. If relations are
-matrices, BLAS also sums their gradients, over all edges of a relation, after the pieces.
+edges, so that a row's gradient has at most one term per piece as a negative.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.cpu.embed.loss import tile_loss
+from penstock.kernels.cpu.embed.matrices import Matrices
 from penstock.kernels.cpu.embed.piece import (
     add_rows,
     distance_tile,
@@ -92,16 +92,19 @@ class _Step:
         # Sides that share their negatives share the gradients of these.
         self.groups = self.negatives.shape[0]
         self.relation_groups = sides if rules.inverse else 1
-        self.factors = factors_of(None if relations is None else relations.values, rules)
+        self.matrices = None
+        if relations is not None and rules.has_matrices:
+            named = [self._relation_rows(side) for side in rules.sides]
+            self.matrices = Matrices(work, relations.values, named, rules)
+            self.factors = self.matrices.factors
+        else:
+            self.factors = factors_of(None if relations is None else relations.values, rules)
         self.losses = work.shared("losses", (edges,), np.float64)
         self.slopes = work.shared(
             "slopes", (2 * edges + len(self.cuts) * self.groups * self.count, rules.dim)
         )
-        self.matrices = rules.model == Model.RESCAL
-        width = 0 if self.matrices else rules.relation_width
+        width = rules.relation_width if self.matrices is None else 0
         self.relation_slopes = work.shared("relation slopes", (self.relation_groups * edges, width))
-        if self.matrices:
-            self.in_asked = work.shared("in all asked", (sides * edges, rules.dim))
 
     def run(self, lr: float, number: int) -> float:
         work, rules = self.work, self.rules
@@ -117,8 +120,10 @@ class _Step:
         with np.errstate(all="ignore"):  # BLAS warns of NaN; the loss shows it
             work.each(do, len(self.cuts) + 1)
         loss = float(self.losses.sum())
-        if self.matrices:
-            found[1], self.relation_slopes, penalty = self._matrix_slopes(found[1])
+        if self.relations is not None and self.matrices is not None:
+            given = [self._given(side) for side in rules.sides]
+            ids, self.relation_slopes, penalty = self.matrices.slopes(self.nodes.values, given)
+            found.append(Duplicates(work, "relation", ids, len(self.relations.values)))
             loss += penalty
         update(work, self.nodes, found[0], self.slopes, rules, lr, number)
         if self.relations is not None:
@@ -132,53 +137,18 @@ class _Step:
         for piece, (chunk, _, _) in enumerate(self.cuts):
             blocks[piece] = self._negatives_of(chunk)
         found = [Duplicates(self.work, "node", ids, len(self.nodes.values))]
-        if self.relations is not None:
+        if self.relations is not None and self.matrices is None:
             rows = [self._relation_rows(side) for side in self.rules.sides]
             ids = np.concatenate(rows[: self.relation_groups])
             found.append(Duplicates(self.work, "relation", ids, len(self.relations.values)))
         return found
 
-    def _matrix_slopes(self, found: Duplicates) -> tuple[Duplicates, Array, float]:
-        """Return the gradient of each matrix of the batch, their rows, and their penalties."""
-        assert self.relations is not None
-        work, rules, edges, dim = self.work, self.rules, self.edges, self.rules.dim
-        rows = found.rows[: found.distinct].copy()
-        slopes = work.shared("matrix slopes", (len(rows), dim * dim))
-        penalties = np.zeros(len(rows))
-        weight, power = rules.relation_penalty, rules.power
-        nodes, values = self.nodes.values, self.relations.values
-
-        def add(slot: int) -> None:
-            places = found.order[found.start[slot] : found.start[slot + 1]]
-            total, part = slopes[slot].reshape(dim, dim), work.own("part", (dim, dim))
-            total[:] = 0
-            for place, side in enumerate(rules.sides):
-                first = edges * place if self.relation_groups > 1 else 0
-                of = places[(places >= first) & (places < first + edges)] - first
-                given = self.heads if side == Side.TAIL else self.tails
-                left, right = nodes[given[of]], self.in_asked[edges * place + of]
-                if side == Side.HEAD and not rules.inverse:
-                    left, right = right, left
-                np.matmul(left.T, right, out=part)
-                total += part
-                if weight:
-                    matrix = values[rows[slot]].reshape(dim, dim)
-                    sizes = np.abs(matrix) ** (power - 2)
-                    total += np.float32(len(of) * weight * power) * sizes * matrix
-                    squares = matrix.astype(np.float64) ** 2
-                    penalties[slot] += len(of) * weight * (squares * sizes).sum()
-
-        with np.errstate(all="ignore"):
-            work.each(add, len(rows))
-        return (
-            Duplicates(work, "matrix", rows, len(values)),
-            slopes,
-            float(penalties.sum()),
-        )
-
     def _negatives_of(self, chunk: int) -> Array:
         shared: Array = self.negatives[:, chunk if self.negatives.shape[1] > 1 else 0]
         return shared
+
+    def _given(self, side: Side) -> Array:
+        return self.heads if side == Side.TAIL else self.tails
 
     def _relation_rows(self, side: Side) -> Array:
         moved = self.rules.inverse if side == Side.HEAD else 0
@@ -223,11 +193,13 @@ class _Step:
         )
         sign = np.float32(-1 if side == Side.HEAD and not rules.inverse else 1)
         relations = self._relation_rows(side)[low:high]
+        if self.matrices is not None:
+            relations = self.matrices.rows[place][low:high]
         at = edges * place if self.relation_groups > 1 else 0
         in_relations = self.relation_slopes[at + low : at + high]
         asked, in_asked = work.own("asked", (size, dim)), work.own("in asked", (size, dim))
-        if self.matrices:
-            in_asked = self.in_asked[edges * place + low : edges * place + high]
+        if self.matrices is not None:
+            in_asked = self.matrices.in_asked[place, low:high]
         positives, slopes = work.own("positives", (size,)), work.own("slopes", (size,))
         values, losses = self.nodes.values, self.losses[low:high]
         make_queries(model, sign, values, self.factors, given, relations, answers, asked, positives)
@@ -286,7 +258,7 @@ class _Step:
             in_answers,
             rules.power,
             np.float32(rules.node_penalty),
-            np.float32(0 if phases or self.matrices else rules.relation_penalty),
+            np.float32(0 if phases or self.matrices is not None else rules.relation_penalty),
             losses,
             place == 0,
             place == 0 or self.relation_groups > 1,

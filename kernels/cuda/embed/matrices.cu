@@ -1,5 +1,5 @@
-// Relations that are matrices (RESCAL): a batch's queries, the gradients of its edges, and one
-// update per matrix.
+// Relations that are matrices (RESCAL, TUCKER): a batch's queries, the gradients of its edges, and
+// one update per matrix.
 //
 // A warp has an edge, or a query, with its rows in registers: value lane + 32 j is piece j. A
 // matrix is read once per product, row after row; those of a batch come from the L2 cache.
@@ -18,10 +18,15 @@
 // instance: update_matrices<ADAGRAD>
 // instance: update_matrices<SGD>
 // instance: update_matrices<ADAM>
+// instance: update_matrices<-1>
+// instance: update_composed<ADAGRAD>
+// instance: update_composed<SGD>
+// instance: update_composed<ADAM>
 
 using namespace penstock;
 using i64 = long long;
 
+constexpr int kWrite = -1;  // instead of an optimizer: the sum is written
 constexpr unsigned kAll = 0xFFFFFFFFu;
 constexpr int kTile = 64, kDepth = 16, kThreads = 256;  // of update_matrices
 
@@ -80,6 +85,33 @@ __device__ __forceinline__ float power_slope(float x, int power) {
   return power == 3 ? 3.0f * fabsf(x) * x : 2.0f * x;
 }
 
+// Change a value; its state is ``apart`` from the second one.
+template <int kOptimizer>
+__device__ __forceinline__ void change(float* value, float* state, int apart, float slope,
+                                       const Rates& rates) {
+  float first = 0.0f, second = 0.0f;
+  if (kOptimizer != SGD) first = state[0];
+  if (kOptimizer == ADAM) second = state[apart];
+  *value = changed<kOptimizer>(*value, slope, first, second, rates);
+  if (kOptimizer != SGD) state[0] = first;
+  if (kOptimizer == ADAM) state[apart] = second;
+}
+
+// The end of the keys that have the row of the first one.
+__device__ i64 end_of_row(const i64* __restrict__ keys, i64 first, i64 count) {
+  i64 low = first, high = count;
+  const i64 row = keys[first] >> 32;
+  while (low < high) {
+    const i64 middle = (low + high) / 2;
+    if (keys[middle] >> 32 <= row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // Queries, one side's after the other's: as they are, (sides, count, dim), and as halves for tiles,
 // with the scores of their answers.
 template <int kPieces>
@@ -125,6 +157,7 @@ __global__ void matrix_queries(const float* __restrict__ nodes, i64 stride, int 
 
 // Arguments are those of edge_gradients; no row is changed.
 //   queries   (sides, count, dim)
+//   punished  rows of relations that have a penalty: the matrices, or what they are composed of
 //   in_asked  out: (sides, count, dim): gradients of queries, from which those of matrices come
 template <bool kExponential, int kPieces>
 __global__ void matrix_gradients(const float* __restrict__ nodes, i64 stride, int dim,
@@ -134,8 +167,10 @@ __global__ void matrix_gradients(const float* __restrict__ nodes, i64 stride, in
                                  int sides, int head_sides, int splits,
                                  const float* __restrict__ vectors, const float* __restrict__ sums,
                                  const RowWeights* __restrict__ weights,
-                                 const float* __restrict__ queries, float node_penalty,
-                                 float relation_penalty, int power, float* __restrict__ slopes,
+                                 const float* __restrict__ queries,
+                                 const float* __restrict__ punished, i64 punished_stride,
+                                 int punished_width, float node_penalty, float relation_penalty,
+                                 int power, float* __restrict__ slopes,
                                  float* __restrict__ in_asked, double* __restrict__ losses) {
   const int lane = threadIdx.x & 31;
   const Edges edges = {heads, tails, relations, inverse, head_sides};
@@ -184,8 +219,9 @@ __global__ void matrix_gradients(const float* __restrict__ nodes, i64 stride, in
         in_node[1][j] += swapped ? in_given[j] : in_answer[j];
       }
       if (relation_penalty != 0.0f) {
+        const float* row = punished + edges.relation(e, side) * punished_stride;
         float size = 0.0f;
-        for (int k = lane; k < dim * dim; k += 32) size += power_of(matrix[k], power);
+        for (int k = lane; k < punished_width; k += 32) size += power_of(row[k], power);
         penalty += relation_penalty * size;
       }
     }
@@ -228,18 +264,7 @@ __global__ void __launch_bounds__(kThreads)
     const i64 begin = begins[block / tiles], row = keys[begin] >> 32;
     const int first_row = tile / across * kTile, first_column = tile % across * kTile;
     __syncthreads();  // the tile before is complete
-    if (threadIdx.x == 0) {
-      i64 low = begin, high = key_count;  // the first key of a later row
-      while (low < high) {
-        const i64 middle = (low + high) / 2;
-        if (keys[middle] >> 32 <= row) {
-          low = middle + 1;
-        } else {
-          high = middle;
-        }
-      }
-      until = low;
-    }
+    if (threadIdx.x == 0) until = end_of_row(keys, begin, key_count);
     __syncthreads();
     const i64 end = until;
     float sum[4][4] = {};
@@ -279,16 +304,44 @@ __global__ void __launch_bounds__(kThreads)
         const int r = first_row + y + 16 * i, c = first_column + x + 16 * j;
         if (r >= dim || c >= dim) continue;
         const int k = r * dim + c;
-        const float slope = sum[i][j] + penalty * power_slope(old[row * old_stride + k], power);
-        float* own = state + row * state_stride + k;
-        float first = 0.0f, second = 0.0f;
-        if (kOptimizer != SGD) first = own[0];
-        if (kOptimizer == ADAM) second = own[dim * dim];
         float* to = values + row * values_stride + k;
-        *to = changed<kOptimizer>(*to, slope, first, second, rates);
-        if (kOptimizer != SGD) own[0] = first;
-        if (kOptimizer == ADAM) own[dim * dim] = second;
+        if constexpr (kOptimizer == kWrite) {
+          *to = sum[i][j];
+        } else {
+          const float slope = sum[i][j] + penalty * power_slope(old[row * old_stride + k], power);
+          change<kOptimizer>(to, state + row * state_stride + k, dim * dim, slope, rates);
+        }
       }
+    }
+  }
+}
+
+// Change the relations of a batch and all shared rows, which follow ``relations`` rows, by their
+// gradients: one warp per row. Arguments are those of update_matrices.
+//   slopes  (relations + shared, width)
+template <int kOptimizer>
+__global__ void update_composed(const i64* __restrict__ keys, i64 key_count,
+                                const int* __restrict__ listed, const int* __restrict__ begins,
+                                i64 relations, int shared, int width,
+                                const float* __restrict__ slopes, float relation_penalty,
+                                int power, const float* old, i64 old_stride, float* values,
+                                i64 values_stride, float* state, i64 state_stride,
+                                const Rates* __restrict__ rates_at) {
+  const Rates rates = *rates_at;
+  const int named = *listed;
+  for (i64 i = thread_number() / 32; i < named + shared; i += thread_count() / 32) {
+    i64 row = relations + i - named;
+    float penalty = 0.0f;
+    if (i < named) {
+      const i64 begin = begins[i];
+      row = keys[begin] >> 32;
+      penalty = static_cast<float>(end_of_row(keys, begin, key_count) - begin) * relation_penalty;
+    }
+    for (int k = threadIdx.x & 31; k < width; k += 32) {
+      const float x = old[row * old_stride + k];
+      const float slope = slopes[row * width + k] + penalty * power_slope(x, power);
+      change<kOptimizer>(values + row * values_stride + k, state + row * state_stride + k, width,
+                         slope, rates);
     }
   }
 }

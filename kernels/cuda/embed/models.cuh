@@ -10,9 +10,10 @@ enum Model {
   DISTMULT = 1,
   COMPLEX = 2,
   RESCAL = 3,
-  TRANSE_L1 = 4,
-  TRANSE_L2 = 5,
-  ROTATE = 6
+  TUCKER = 4,
+  TRANSE_L1 = 5,
+  TRANSE_L2 = 6,
+  ROTATE = 7
 };
 
 template <int kModel>

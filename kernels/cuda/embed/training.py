@@ -52,7 +52,7 @@ def workspace(
 def _compile_step(rules: EmbedRules) -> None:
     few = cp.zeros(64, cp.int32)
     batch = Batch(few, few, few, cp.zeros((len(rules.sides), 1, len(few)), cp.int32))
-    rows, width = 1 + rules.inverse, rules.relation_width
+    rows, width = 1 + rules.inverse + rules.shared_rows, rules.relation_width
     step(
         _zeros(rules, 1, rules.dim), _zeros(rules, rows, width) if width else None, batch, rules, 0
     )
@@ -80,7 +80,7 @@ def step(
     _check(nodes, relations, rules)
 
     def prepare() -> _Inputs:
-        if _is_wide(rules):
+        if _is_wide(rules) or rules.model == Model.TUCKER:
             wide.prepare()
         return _Inputs.like(batch, rules)
 
@@ -214,7 +214,7 @@ def _gradients(
     tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
 
     matrices = None
-    if rules.model == Model.RESCAL:
+    if rules.has_matrices:
         matrices = MatrixBatch.of((values, stride), r, ends, rules, edges, head_sides)
         typed = None  # no rows with a gradient per edge
     # A negative that both sides share has one row of gradients for each.
@@ -441,7 +441,7 @@ def _bits(flags: list[bool]) -> int:
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
     widest = widest_distance() if rules.is_distance else WIDEST_PRODUCT
-    if rules.model == Model.RESCAL:
+    if rules.has_matrices:
         widest = WIDEST
     if not 1 <= rules.dim <= widest:
         raise UsageError(

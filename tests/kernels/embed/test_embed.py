@@ -25,6 +25,8 @@ BOTH = (Side.TAIL, Side.HEAD)
 
 def rules_of(model, **options):
     options = {"dim": 6, "chunk": 4, "margin": 1.5, "temperature": 0.7, **options}
+    if model == Model.TUCKER:
+        options = {"relation_dim": 5} | options
     return EmbedRules(model=model, **options)
 
 
@@ -32,7 +34,8 @@ def tables_of(rules, nodes=NODES, relations=RELATIONS, scale=0.8, seed=0, dtype=
     """Random nodes and relations, with as many inverses; states are not 0."""
     rng = np.random.default_rng(seed)
     found = []
-    for rows, width in ((nodes, rules.dim), (2 * relations, rules.relation_width)):
+    relations = 2 * relations + rules.shared_rows
+    for rows, width in ((nodes, rules.dim), (relations, rules.relation_width)):
         values = (scale * rng.standard_normal((rows, width))).astype(dtype)
         state = rng.random((rows, rules.state_width(width))).astype("float32")
         found.append(Table(values, state))
@@ -62,7 +65,7 @@ def score_by_definition(model, h, r, t):
         return (h * r * t).sum(-1)
     if model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return -np.linalg.norm(h + r - t, 1 if model == Model.TRANSE_L1 else 2, axis=-1)
-    if model == Model.RESCAL:
+    if model in (Model.RESCAL, Model.TUCKER):
         return ((h @ r.reshape(6, 6)) * t).sum(-1)
     half = h.shape[-1] // 2
     h, t = (x[..., :half] + 1j * x[..., half:] for x in (h, t))
@@ -91,6 +94,8 @@ def losses_by_definition(x, r, batch, rules, begun):
 
             def score(nodes, x, r, given=given, relation=relation, inverse=inverse, side=side):
                 of = None if r is None else r[relation]
+                if rules.model == Model.TUCKER:  # its matrices, weighted and added up
+                    of = (r[-36:].T * of[:, None]).sum(axis=0)
                 if side == Side.TAIL or inverse:
                     return score_by_definition(rules.model, x[given], of, x[nodes])
                 return score_by_definition(rules.model, x[nodes], of, x[given])
@@ -312,7 +317,9 @@ def test_a_value_that_is_not_finite_makes_the_loss_so(backend, loss):
             assert np.isnan(float(found)), (model, place)
 
 
-@pytest.mark.parametrize(("model", "dim"), [(Model.COMPLEX, 100), (Model.RESCAL, 40)])
+@pytest.mark.parametrize(
+    ("model", "dim"), [(Model.COMPLEX, 100), (Model.RESCAL, 40), (Model.TUCKER, 40)]
+)
 def test_the_same_bits_come_out_on_any_number_of_threads(model, dim):
     from penstock.kernels.cpu import embed
 
