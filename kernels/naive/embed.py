@@ -290,7 +290,8 @@ def _query(x: Array, r: Array, side: Side, rules: EmbedRules) -> Array:
         moved: Array = x + r if side == Side.TAIL else x - r
         return moved
     if rules.has_matrices:
-        return np.einsum("ni,nij->nj" if side == Side.TAIL else "nj,nij->ni", x, _as_matrices(r))
+        how = "ni,nij->nj" if side == Side.TAIL else "nj,nij->ni"
+        return np.asarray(np.einsum(how, x, _as_matrices(r)))
     factor = _as_complex(r) if rules.model == Model.COMPLEX else np.exp(1j * r)
     return _as_real(_as_complex(x) * (factor if side == Side.TAIL else factor.conj()))
 

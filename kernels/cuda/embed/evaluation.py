@@ -41,7 +41,7 @@ def queries(
         shift = rules.inverse if side == Side.HEAD else 0
         rows = cp.ascontiguousarray(relation, cp.int32) + cp.int32(shift)
     out = cp.empty((count, rules.dim), cp.float32)
-    if rules.model == Model.TUCKER:
+    if relations is not None and rules.model == Model.TUCKER:
         _ask_composed(nodes, relations, given, rows, side, rules, out)
         return out
     launch(

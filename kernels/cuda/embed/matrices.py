@@ -60,14 +60,15 @@ class MatrixBatch:
         none, sides = cp.empty(0, cp.int32), len(rules.sides)
         adds = tuple(rules.inverse if side == Side.HEAD else 0 for side in rules.sides)
         rows = sort_rows((none, none, none), 0, len(relations[0]), ends[2], adds)
-        made = (cp.empty((sides * edges, rules.dim), cp.float32) for _ in range(2))
+        queries, in_asked = (cp.empty((sides * edges, rules.dim), cp.float32) for _ in range(2))
         matrices = relations
         if rules.model == Model.TUCKER:
             own, shared = _divided(relations[0], rules)
             composed = cp.empty((len(own), len(shared)), cp.float32)
             product(own, shared.T, composed)
             matrices = matrix(composed)
-        return cls(nodes, relations, matrices, ends, rules, edges, head_sides, *made, rows)
+        of_edges = ends, rules, edges, head_sides
+        return cls(nodes, relations, matrices, *of_edges, queries, in_asked, rows)
 
     @property
     def _of_nodes(self) -> tuple[Any, ...]:
@@ -106,7 +107,7 @@ class MatrixBatch:
         self,
         splits: int,
         vectors: DeviceArray,
-        sums: DeviceArray,
+        sums: Any,
         weights: DeviceArray,
         slopes: DeviceArray,
         losses: DeviceArray,
