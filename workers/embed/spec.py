@@ -72,7 +72,7 @@ _IGNORED: Rules = (
 BATCH = 1000
 MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch: each draws its own negatives
 SOFT = ("softmax", "contrastive")
-_N3 = 0.03
+_N3, _PRODUCTS = 0.03, ("complex", "distmult")
 _MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
 
 
@@ -114,8 +114,8 @@ class Training:
     l2: NotNegative | None = None
     """L2 penalty on the vectors of every edge [default: none]"""
     n3: NotNegative | None = None
-    """complex, distmult: N3 penalty on the vectors of every edge [default: 0.03 with softmax and
-    contrastive, unless there is --l2]"""
+    """complex, distmult, rescal, tucker: N3 penalty on the vectors of every edge [default: 0.03
+    with softmax and contrastive, unless there is --l2]"""
 
     negatives: Count | Literal["all"] = 256
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
@@ -226,7 +226,7 @@ class Training:
         """The standard deviation of initial vectors."""
         if self.init_scale is not None:
             return self.init_scale
-        return 1e-3 if self.model in ("complex", "distmult") else self.dim**-0.5
+        return 1e-3 if self.model in _PRODUCTS else self.dim**-0.5
 
     @property
     def penalty(self) -> tuple[int, float]:
@@ -234,7 +234,7 @@ class Training:
         if self.l2:
             return 2, self.l2
         given = self.n3 is not None or self.l2 is not None
-        if not given and self.model in ("complex", "distmult") and self.loss in SOFT:
+        if not given and self.model in (*_PRODUCTS, *MATRICES) and self.loss in SOFT:
             return 3, _N3
         return 3, self.n3 or 0.0
 

@@ -181,7 +181,8 @@ def finish_edges(
 @njit(cache=True, nogil=True)
 def penalise(power: int, weight: Any, x: Array, slope: Array) -> float:
     """Add the gradient of the penalty of some values; return the penalty."""
-    return add_penalty(False, power, weight, pointer(x), pointer(slope), len(x))
+    penalty: float = add_penalty(False, power, weight, pointer(x), pointer(slope), len(x))
+    return penalty
 
 
 @njit(cache=True)

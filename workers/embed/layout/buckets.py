@@ -350,7 +350,7 @@ def build_buckets(
         def mix(group: int) -> None:
             a, b = int(begins[group]), int(begins[group + 1])
             ends = {name: array[a:b] for name, array in out.items()}
-            optional = (ends.get(name) for name in _OPTIONAL)
+            optional = ends.get("relations"), ends.get("weights")
             shuffle(ends["heads"], ends["tails"], *optional, seed, a)
             found = {name: _sum(array) for name, array in ends.items()}
             with lock:
