@@ -297,7 +297,8 @@ def main() -> int:
         "--torch", help="a Python that has PyTorch; '': none [default: this one; --quick: none]"
     )
     parser.add_argument("--torch-seconds", type=float, default=300.0, help="for all models")
-    parser.add_argument("--models", default=",".join(model.name for model in Model))
+    rows = (model.name for model in Model if not EmbedRules(model, DIM).has_matrices)
+    parser.add_argument("--models", default=",".join(rows))
     parser.add_argument("--dims", default=str(DIM), help="values of a node")
     parser.add_argument("--quick", action="store_true", help="fewer steps")
     args = parser.parse_args()
