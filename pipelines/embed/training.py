@@ -13,7 +13,7 @@ from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.candidates import keep_candidates
-from penstock.pipelines.embed.options import EmbedOptions
+from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
     batch_problem,
@@ -71,7 +71,14 @@ def train_vectors(
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
     mask = None
-    if options.candidates is not None:
+    by_relation = options.candidates == BY_RELATION
+    if by_relation and not (training.has_relations and graph.manifest.types):
+        raise UsageError(
+            f"--candidates {BY_RELATION} is for relations between nodes of types",
+            expected="a graph whose nodes have types, and a model with relations",
+            remedy="Name types with penstock etl --source-type or --nodes",
+        )
+    if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
     init = _init(options, training, checkpoints, before, out.result)
     begin = 0
@@ -81,7 +88,7 @@ def train_vectors(
 
     def with_tables(training: Training) -> Training:
         """Return options of the same memory: candidates need tables, like drawing by degree."""
-        if mask is None or training.negatives == "all":
+        if not options.candidates or training.negatives == "all":
             return training
         return replace(training, by_degree=training.by_degree or 1.0)
 
@@ -138,6 +145,9 @@ def train_vectors(
     keep_ids(out.result, graph)
     if mask is not None:
         keep_candidates(out.result, mask)
+    candidates = None if mask is None else Candidates.of(mask, training.corrupt)
+    if by_relation:
+        candidates = Candidates(graph.num_nodes, graph=graph.path)
     task = TrainTask(
         graph.path,
         out.result,
@@ -145,7 +155,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        None if mask is None else Candidates.of(mask, training.corrupt),
+        candidates,
     )
     warned = False
 
