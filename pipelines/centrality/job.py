@@ -27,6 +27,7 @@ from penstock.pipelines.centrality.tasks import (
     compute_pieces,
     finish_graph,
 )
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
@@ -70,6 +71,7 @@ def compute_graphs(
         "options": out.options,
     }
     counted = save_manifest(out, writer, specs, about)
+    kept = counted.pop("taken_over")
     report = CentralityReport(
         str(out.named),
         list(options.names),
@@ -78,6 +80,7 @@ def compute_graphs(
         bad_rows=source.bad_rows,
         devices=workers.capacity.text(),
         seconds_by_step={"read": read - began, "compute": computed - read},
+        from_base=base and FromBase("graphs", kept, counted["graphs"] - kept),
         **counted,
     )
     if options.sampled and shares is not None:

@@ -17,10 +17,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import InputError
-from penstock.files import FileEntry
+from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.base import link
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.writing import spill

@@ -129,7 +129,6 @@ _IGNORED_IN_ZOOS: Rules = (
             "features",
             "source_type",
             "unknown_nodes",
-            "base",
         ),
         "in a zoo of graphs",
         lambda o: True,

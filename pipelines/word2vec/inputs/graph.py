@@ -66,7 +66,8 @@ class GraphInput(Input):
                 expected=f"at most {MAX_WORDS:,}",
                 got=f"{graph.num_nodes:,}",
             )
-        checked_count(self._starts() * options.walks * options.rounds(self.kind))
+        rounds = options.walks * options.rounds(self.kind)
+        checked_count(self._starts(), rounds, graph.num_nodes)
 
     def _starts(self) -> int:
         listed = listed_starts(self._graph, self.options)
