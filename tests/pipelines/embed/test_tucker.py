@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from embed_runs import values
 
-from penstock import embed
+from penstock import ClusterSpec, embed
 
 SMALL = {"model": "tucker", "dim": 8, "relation_dim": 5, "batch": 200, "negatives": 16}
 
@@ -49,3 +49,16 @@ def test_a_warm_start_keeps_the_shared_rows(graph, run, tmp_path):
     embed.train(graph, tmp_path / "warm", init=run, epochs=1, lr=1e-9, quiet=True, **SMALL)
     for mine, before in zip(values(tmp_path / "warm"), values(run), strict=True):
         np.testing.assert_allclose(mine, before, atol=1e-6)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["rescal", "tucker"])
+def test_ranks_share_matrices(graph, tmp_path, model):
+    two = ClusterSpec(cluster="mpi", workers=2)
+    given = {"model": model, "dim": 16, "batch": 100, "epochs": 8, "quiet": True}
+    report = embed.train(graph, tmp_path / "run", parts=2, cluster=two, **given)
+    assert report.trained.ranks == 2
+    assert report.trained.validation["mrr"] > 0.1  # of a random order: 0.016
+    found = embed.evaluate(tmp_path / "run", filtered=True, split="valid")
+    assert found.scores["mrr"] == pytest.approx(report.trained.validation["mrr"], abs=1e-12)
