@@ -156,6 +156,7 @@ BENCHMARKS = (
             "all neighbours by an index: {0} of the CPU time of all pairs, recall@10 {1}",
         ),
     ),
+    Benchmark("embed, answers", "bench_embed_answer.py", None, needs=(data,)),
     Benchmark("walk", "bench_walk.py", None, "--scale 16", needs=(peer("pecanpy"),)),
     Benchmark(
         "gnn, on ranks",
