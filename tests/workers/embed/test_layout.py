@@ -47,7 +47,7 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
             edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
             which += 1
             assert len(edges) == buckets.count(shares)
-            for heads, relations, tails in edges.batches(97):
+            for heads, relations, tails, _ in edges.batches(97):
                 assert len(heads) <= 97
                 assert heads.dtype == np.int32
                 ends = [
