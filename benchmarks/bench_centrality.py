@@ -1,33 +1,22 @@
-"""Centralities of control-flow graphs on CPUs: Penstock, igraph, NetworKit and NetworkX.
+"""Centralities of many small graphs on one core: Penstock, igraph, NetworKit and NetworkX.
 
-    PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--files 12] [--threads 2] [--cpu]
-    python -P benchmarks/bench_centrality.py --whole 10000 [--metrics closeness] [--read-delay 0.1]
+    PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--quick] [--cpu]
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
 weights; each file is the output of one compiler. Peers are called once per graph, as their users
-do, on graphs in their own form; the conversion is not timed. igraph and NetworKit, if installed,
-run on one core, and in one process per thread of Penstock, with graphs divided among these by cost;
-NetworKit also runs with its threads, which share the sources of a graph. NetworkX computes every
-STEP-th graph of each file, and its time is scaled by edges times nodes. Before any timing, all
-values of these graphs must equal NetworkX's to 1e-9, and betweenness NetworKit's.
-
---whole times the command, from Parquet to Parquet, on graphs of table 3 of the SwarmGraph paper, in
-turns without and with pieces that are read and written while another is computed. --read-delay adds
-seconds to every read, to simulate a remote disk.
+do, on graphs in their own form; the conversion is not timed. NetworkX computes every STEP-th graph,
+and its time is scaled by edges times nodes. All values of these graphs must equal NetworkX's to
+1e-9, and betweenness NetworKit's. The whole command is compared with a script that reads the same
+Parquet table by Arrow, makes igraph's graphs, and writes Parquet.
 """
+
+from __future__ import annotations
 
 import argparse
 import gzip
-import json
-import multiprocessing
-import os
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,312 +25,196 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, data, installed, main, real, timed
+
 from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
-from penstock.pipelines.centrality import pieces, tasks
-from penstock.pipelines.etl.zoos.runs import GraphRange
-from penstock.threads import spread
 
 STEP = 20
-REPEATS = 5
-PIECES = 64  # pieces of all graphs, for threads
+ROWS = list[list[int]]  # the distinct neighbours of each node of a graph
 
 
-def read_file(path: Path) -> list[list[list[int]]]:
-    """Return the rows of each graph of a file: the distinct neighbours of every node."""
+def read_file(path: Path) -> list[ROWS]:
+    """Return the graphs of a file."""
     with gzip.open(path, "rt") as file:
         graphs = []
         for _ in range(int(file.readline())):
-            size = int(file.readline().split()[0])
             rows = []
-            for _ in range(size):
+            for _ in range(int(file.readline().split()[0])):
                 numbers = file.readline().split()
-                count = int(numbers[7])
-                rows.append(sorted({int(number) for number in numbers[8 : 8 + count]}))
+                rows.append(sorted({int(each) for each in numbers[8 : 8 + int(numbers[7])]}))
             graphs.append(rows)
         return graphs
 
 
-def batch_of(graphs: list[list[list[int]]]) -> GraphBatch:
+def batch_of(graphs: list[ROWS]) -> GraphBatch:
     ptr = np.cumsum([0, *map(len, graphs)], dtype=np.int64)
     degrees = [len(row) for rows in graphs for row in rows]
-    indices = [
-        int(first) + other
-        for first, rows in zip(ptr, graphs, strict=False)
-        for row in rows
-        for other in row
-    ]
+    flat = zip(ptr, graphs, strict=False)
+    indices = [int(first) + other for first, rows in flat for row in rows for other in row]
     indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
     return GraphBatch(ptr, indptr, np.array(indices, np.int32), directed=True)
 
 
-def ours(pieces: list[GraphBatch], metric: str, threads: int) -> list[np.ndarray]:
-    """Return a metric of the nodes of all pieces."""
-    found: list[np.ndarray] = [np.empty(0)] * len(pieces)
-
-    def compute(number: int) -> None:
-        batch = pieces[number]
+def ours(batches: list[GraphBatch], metric: str) -> np.ndarray:
+    """Return a metric of the nodes of all graphs."""
+    found = []
+    for batch in batches:
         if metric == "closeness":
-            found[number] = closeness(kernels.shortest_paths(batch), batch.ptr)
-        else:
-            options = {"directed": True, "normalized": True, "endpoints": False}
-            nodes, _ = kernels.betweenness(batch)
-            found[number] = nodes * np.repeat(betweenness_scale(batch.ptr, **options), batch.sizes)
-
-    spread(compute, range(len(pieces)), threads)
-    return found
+            found.append(closeness(kernels.shortest_paths(batch), batch.ptr))
+            continue
+        scale = betweenness_scale(batch.ptr, directed=True, normalized=True, endpoints=False)
+        found.append(kernels.betweenness(batch)[0] * np.repeat(scale, batch.sizes))
+    return np.concatenate(found)
 
 
-def cost_of(rows: list[list[int]]) -> int:
+def edges_of(rows: ROWS) -> list[tuple[int, int]]:
+    return [(a, b) for a, row in enumerate(rows) for b in row]
+
+
+def cost_of(rows: ROWS) -> int:
     return (len(rows) + 1) * (sum(map(len, rows)) + len(rows))
 
 
-def cut(graphs: list[list[list[int]]]) -> list[GraphBatch]:
-    """Cut the graphs, in their order, into pieces of about equal cost."""
-    cost = list(map(cost_of, graphs))
-    before = np.cumsum(cost) - cost
-    piece = (before * PIECES // (sum(cost) + 1)).astype(int)
-    groups = [[] for _ in range(PIECES)]
-    for number, rows in zip(piece, graphs, strict=True):
-        groups[number].append(rows)
-    return [batch_of(group) for group in groups]
-
-
-def networkx_of(rows: list[list[int]]) -> nx.DiGraph:
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(len(rows)))
-    graph.add_edges_from((a, b) for a, row in enumerate(rows) for b in row)
-    return graph
-
-
-def time_networkx(
-    graphs: list,
-    metric: str,
-    values: np.ndarray,
-    ptr: np.ndarray,
-    clock: Callable[[], float],
-) -> float:
-    """Check every STEP-th graph against NetworkX; return its estimated seconds for all."""
+def by_networkx(graphs: list[ROWS], metric: str) -> Timed:
+    """Return the values of every STEP-th graph, and the estimated seconds of all."""
     function = nx.closeness_centrality if metric == "closeness" else nx.betweenness_centrality
-    spent, seen, total = 0.0, 0, 0
-    for number, rows in enumerate(graphs):
-        cost = cost_of(rows)
-        total += cost
-        if number % STEP:
-            continue
-        graph = networkx_of(rows)
-        begun = clock()
-        wanted = function(graph)
-        spent, seen = spent + clock() - begun, seen + cost
-        mine = values[ptr[number] : ptr[number + 1]]
-        np.testing.assert_allclose(mine, list(wanted.values()), rtol=1e-9, atol=1e-13)
-    return spent * total / seen
+    some = [nx.DiGraph() for _ in graphs[::STEP]]
+    for graph, rows in zip(some, graphs[::STEP], strict=True):
+        graph.add_nodes_from(range(len(rows)))
+        graph.add_edges_from(edges_of(rows))
+    run = timed(lambda: [list(function(graph).values()) for graph in some])
+    share = sum(map(cost_of, graphs[::STEP])) / sum(map(cost_of, graphs))
+    return Timed(run.seconds / share, run.value)
 
 
-def igraph_calls(graphs: list, metric: str) -> list[Callable[[], object]]:
+def igraph_calls(graphs: list[ROWS], metric: str) -> list[Callable[[], Any]]:
     import igraph
 
-    made = [
-        igraph.Graph(
-            n=len(rows), edges=[(a, b) for a, row in enumerate(rows) for b in row], directed=True
-        )
-        for rows in graphs
-    ]
+    made = [igraph.Graph(n=len(rows), edges=edges_of(rows), directed=True) for rows in graphs]
     # igraph defines harmonic and plain closeness differently; the searches are the same.
     if metric == "closeness":
         return [partial(graph.closeness, mode="in") for graph in made]
     return [partial(graph.betweenness, directed=True) for graph in made]
 
 
-def networkit_calls(graphs: list, metric: str, threads: int = 1) -> list[Callable[[], object]]:
+def networkit_calls(graphs: list[ROWS], metric: str) -> list[Callable[[], Any]]:
     import networkit
 
-    networkit.setNumberOfThreads(threads)
-    made = []
-    for rows in graphs:
-        graph = networkit.Graph(len(rows), directed=True)
-        for a, row in enumerate(rows):
-            for b in row:
-                graph.addEdge(a, b)
-        made.append(graph)
+    networkit.setNumberOfThreads(1)
+    made = [networkit.Graph(len(rows), directed=True) for rows in graphs]
+    for graph, rows in zip(made, graphs, strict=True):
+        for ends in edges_of(rows):
+            graph.addEdge(*ends)
+    some = [graph for graph in made if graph.numberOfNodes() > 2]
     if metric == "betweenness":
-        return [networkit.centrality.Betweenness(graph, True).run for graph in made]
+        return [networkit.centrality.Betweenness(graph, True).run for graph in some]
     # These searches follow the edges, Penstock's reverse them: the same total number and lengths.
     kind = networkit.centrality.ClosenessVariant.GENERALIZED
-    some = (graph for graph in made if graph.numberOfNodes())
     return [networkit.centrality.Closeness(graph, False, kind).run for graph in some]
 
 
-PEERS = {"igraph": igraph_calls, "networkit": networkit_calls}
+def check(ptr: np.ndarray, graphs: list[ROWS], metric: str, values: dict[str, Any]) -> None:
+    """Compare every STEP-th graph with NetworkX's, and betweenness with NetworKit's."""
+    mine = np.split(values["ours"], ptr[1:-1])
+    for found, wanted in zip(mine[::STEP], values["networkx"], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-13)
+    if metric == "betweenness" and "networkit" in values:
+        large = [found for found, rows in zip(mine, graphs, strict=True) if len(rows) > 2]
+        for found, run in zip(large, values["networkit"], strict=True):
+            np.testing.assert_allclose(found, run.scores(), rtol=1e-9, atol=1e-13)
 
 
-def spent(calls: list[Callable[[], object]], clock: Callable[[], float]) -> float:
-    begun = clock()
-    for call in calls:
-        call()
-    return clock() - begun
-
-
-def _process(peer: str, graphs: list, metric: str, ready: Any, cpu: bool, times: Any) -> None:
-    calls = PEERS[peer](graphs, metric)
-    ready.wait()
-    times.put(spent(calls, time.process_time if cpu else time.perf_counter))
-
-
-def in_processes(peer: str, graphs: list, metric: str, count: int, *, cpu: bool) -> float:
-    """Return the seconds of the last of several processes, or with cpu of all together.
-
-    Each makes its graphs before any process begins; graphs are assigned by falling cost.
-    """
-    context = multiprocessing.get_context("spawn")
-    ready, times = context.Barrier(count), context.Queue()
-    ordered = sorted(graphs, key=cost_of, reverse=True)
-    members = [
-        context.Process(target=_process, args=(peer, ordered[n::count], metric, ready, cpu, times))
-        for n in range(count)
-    ]
-    for member in members:
-        member.start()
-    seconds = [times.get(timeout=3600) for _ in members]
-    for member in members:
-        member.join()
-    return sum(seconds) if cpu else max(seconds)
-
-
-def time_peers(graphs: list, metric: str, cores: int, *, cpu: bool) -> dict[str, float | None]:
-    """Return the seconds of peers: on one core, in one process per core, NetworKit by threads."""
-    clock = time.process_time if cpu else time.perf_counter
-    found: dict[str, float | None] = {}
-    for peer, calls in PEERS.items():
-        there = find_spec(peer) is not None
-        found[peer] = spent(calls(graphs, metric), clock) if there else None
-        if cores > 1 and there:
-            name = f"{peer}, {cores} processes"
-            found[name] = in_processes(peer, graphs, metric, cores, cpu=cpu)
-        if cores > 1 and there and peer == "networkit":
-            threaded = networkit_calls(graphs, metric, cores)
-            found[f"{peer}, {cores} threads"] = spent(threaded, clock)
-    return found
-
-
-def check_networkit(graphs: list, values: np.ndarray, ptr: np.ndarray) -> None:
-    """Compare Penstock's betweenness of every STEP-th graph with NetworKit's."""
-    if find_spec("networkit") is None:
-        return
-    for number in range(0, len(graphs), STEP):
-        if len(graphs[number]) > 2:
-            (run,) = networkit_calls(graphs[number : number + 1], "betweenness")
-            theirs = run().scores()
-            mine = values[ptr[number] : ptr[number + 1]]
-            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-13)
-
-
-def draw_table(path: Path, graphs: int) -> None:
-    """Write the edges of graphs as in table 3 of the SwarmGraph paper."""
-    generate("zoo", path.parent / "zoo", graphs=graphs, seed=1)
+def write_table(path: Path, graphs: int) -> int:
+    """Write the edges of graphs as in table 3 of the SwarmGraph paper; return their number."""
+    generate("zoo", path.parent / "zoo", graphs=graphs, seed=1, quiet=True)
     csr = Graph.open(path.parent / "zoo").csr()
     sizes = pq.read_table(path.parent / "zoo/graphs.parquet")["nodes"].to_numpy()
     first = np.cumsum(sizes) - sizes
-    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    once = rows < csr.indices
-    ends = [rows[once], np.asarray(csr.indices)[once].astype(np.int64)]
-    graph = np.searchsorted(first, ends[0], side="right") - 1
-    columns = {
-        "graph_id": graph,
-        "source": ends[0] - first[graph],
-        "target": ends[1] - first[graph],
-    }
+    rows, indices = np.asarray(csr.sources()), np.asarray(csr.indices).astype(np.int64)
+    once = rows < indices
+    rows, indices = rows[once], indices[once]
+    graph = np.searchsorted(first, rows, side="right") - 1
+    columns = {"graph_id": graph, "source": rows - first[graph], "target": indices - first[graph]}
     pq.write_table(pa.table(columns), path, row_group_size=500_000)
+    return len(rows)
 
 
-def whole_command(given: argparse.Namespace) -> dict[str, Any]:
-    """Time Parquet to Parquet in this process, with pieces read and written ahead and without."""
-    read, seconds = GraphRange.read, {}
+def whole_by_igraph(edges: Path, out: Path) -> Path:
+    """Read, make graphs, compute and write, as a script with igraph does."""
+    import igraph
 
-    def slow(*arguments: Any) -> Any:
-        time.sleep(given.read_delay)  # simulates a remote disk
-        return read(*arguments)
-
-    GraphRange.read = slow
-    if given.items is not None:
-        pieces._MOST_ITEMS = pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
-    with tempfile.TemporaryDirectory() as folder:
-        edges = Path(folder) / "edges.parquet"
-        draw_table(edges, given.whole)
-        digests = set()
-        depths = (0, tasks.AHEAD)
-        for depth in depths * (1 + REPEATS):  # the first round warms up
-            tasks.AHEAD, out = depth, Path(folder) / "out"
-            cluster = ClusterSpec(cluster="threads", workers=given.threads)
-            report = centrality(edges, out, metrics=given.metrics, cluster=cluster, overwrite=True)
-            seconds.setdefault(depth, []).append(report.seconds_by_step["compute"])
-            digests.add(str(json.loads((out / "centrality.json").read_text())["files"]))
-    if len(digests) > 1:
-        sys.exit("files differ with the number of pieces ahead")
-    return {
-        "graphs": given.whole,
-        "pieces": report.pieces,
-        "ahead": {str(depth): statistics.median(seconds[depth][1:]) for depth in depths},
-    }
+    columns = pq.read_table(edges).to_pydict()
+    ids, ends = np.array(columns["graph_id"]), list(zip(*list(columns.values())[1:], strict=True))
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    graph, node, value = [], [], []
+    for first, last in zip(starts, [*starts[1:], len(ids)], strict=True):
+        made = igraph.Graph(edges=ends[first:last])
+        names = [each.index for each in made.vs if each.degree()]
+        graph += [ids[first]] * len(names)
+        node += names
+        value += made.harmonic_centrality(names, normalized=False)
+    pq.write_table(pa.table({"graph_id": graph, "node": node, "harmonic": value}), out)
+    return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument(
-        "--cpu", action="store_true", help="CPU time of all threads, not elapsed time"
+def whole(edges: Path, out: Path) -> Path:
+    cluster = ClusterSpec(cluster="threads", workers=1)
+    centrality(edges, out, metrics="harmonic", cluster=cluster, overwrite=True, quiet=True)
+    return out
+
+
+def check_whole(values: dict[str, Any]) -> None:
+    mine, theirs = (
+        pq.read_table(values["ours"] / "nodes"),
+        pq.read_table(values["igraph and Arrow"]),
     )
-    parser.add_argument(
-        "--whole", type=int, metavar="GRAPHS", help="time Parquet to Parquet instead"
+    mine, theirs = (
+        each.sort_by([("graph_id", "ascending"), (each.column_names[1], "ascending")])
+        for each in (mine, theirs)
     )
-    parser.add_argument("--metrics", default="closeness", help="of --whole")
-    parser.add_argument(
-        "--read-delay", type=float, default=0.0, help="with --whole: seconds per row group"
-    )
-    parser.add_argument("--items", type=int, help="with --whole: pieces of 2 to this power")
-    given = parser.parse_args()
-    if given.whole:
-        report = whole_command(given)
-        if given.json:
-            print(json.dumps(report))
-            return
-        print(f"{given.metrics} of {report['graphs']:,} graphs in {report['pieces']} pieces")
-        for depth, seconds in report["ahead"].items():
-            print(f"  {depth} pieces read or written ahead: {seconds:.2f} s")
-        return
-    clock = time.process_time if given.cpu else time.perf_counter
-    folder = os.environ.get("PENSTOCK_DATA")
-    if not folder:
-        sys.exit("needs real data: set PENSTOCK_DATA to its folder")
-    paths = sorted((Path(folder) / "zoo/openssl-cfg").glob("*.txt.gz"))[: given.files]
+    assert mine["graph_id"].equals(theirs["graph_id"])
+    np.testing.assert_allclose(mine["harmonic"], theirs["harmonic"], rtol=1e-9)
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    paths = sorted(real("zoo/openssl-cfg").glob("*.txt.gz"))[: given.files]
     graphs = [rows for path in paths for rows in read_file(path)]
-    pieces = cut(graphs)
+    batches = [batch_of(graphs[at : at + 1024]) for at in range(0, len(graphs), 1024)]
     ptr = np.cumsum([0, *map(len, graphs)], dtype=np.int64)
-    report = {"files": len(paths), "graphs": len(graphs), "nodes": int(ptr[-1])}
-    for metric in ("closeness", "betweenness"):
-        values = np.concatenate(ours(pieces, metric, given.threads))
-        peers = {"networkx": time_networkx(graphs, metric, values, ptr, clock)}
-        if metric == "betweenness":
-            check_networkit(graphs, values, ptr)
-        peers |= time_peers(graphs, metric, given.threads, cpu=given.cpu)
-        times = []
-        for _ in range(REPEATS):
-            begun = clock()
-            ours(pieces, metric, given.threads)
-            times.append(clock() - begun)
-        mine = statistics.median(times)
-        report[metric] = {"seconds": mine, **peers}
-        if not given.json:
-            print(f"{metric}: {mine:.3f} s, {len(graphs) / mine:,.0f} graphs/s")
-            for name, seconds in peers.items():
-                said = "not installed" if seconds is None else f"{seconds / mine:.1f} times as long"
-                print(f"  {name:24} {said}")
-    if given.json:
-        print(json.dumps(report))
+    for metric, igraph, networkit in (("closeness", 2.8, 2.1), ("betweenness", 2.6, 10.3)):
+        calls = {"igraph": igraph_calls, "networkit": networkit_calls}
+        sides = {"networkx": Side(partial(by_networkx, graphs, metric), once=True)}
+        for name, ratio in (("igraph", igraph), ("networkit", networkit)):
+            if installed(name)() is None:
+                some = calls[name](graphs, metric)
+                run = lambda some=some: [call() for call in some]  # noqa: E731
+            else:
+                run = list
+            sides[name] = Side(run, ratio, needs=[installed(name)])
+        yield Case(
+            f"{metric} of {len(graphs):,} graphs",
+            partial(ours, batches, metric),
+            partial(check, ptr, graphs, metric),
+            sides,
+            (len(graphs), "graphs"),
+        )
+    edges = given.scratch / "edges.parquet"
+    rows = write_table(edges, given.graphs)
+    yield Case(
+        f"the command, harmonic centrality of {given.graphs:,} graphs",
+        partial(whole, edges, given.scratch / "out"),
+        check_whole,
+        {"igraph and Arrow": Side(
+            partial(whole_by_igraph, edges, given.scratch / "theirs.parquet"),
+            10, needs=[installed("igraph")])},
+        (rows, "rows"),
+        rounds=3,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    sizes = Option("--files", 12, 1, "of OpenSSL"), Option("--graphs", 3000, 300, "of the command")
+    sys.exit(main(__doc__, cases, *sizes, needs=(data,)))

@@ -29,8 +29,9 @@ from penstock.sizes import format_bytes
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.storage import THREADS, Geometry, open_table
-from penstock.workers.embed.storage.versions import Checkpoints, table_path
+from penstock.workers.embed.storage import THREADS, Geometry
+from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.resources.device import gpu
 
 # python -P leaves out the script's folder, which has the modules of this benchmark.
@@ -48,7 +49,7 @@ class Training:
         folder.mkdir()
         layout = NodeLayout.ranges(options.nodes, options.partitions)
         geometry = Geometry.of(options.partitions, max(layout.sizes), options.dim, 1)
-        self.table = open_table(table_path(folder, geometry), geometry, device=False)
+        self.table = open_table(folder, geometry, device=False)
         self.versions = Checkpoints(folder).versions(geometry)
         self.buffer = PartitionBuffer(
             self.table,
@@ -174,7 +175,7 @@ def compare_prefetch(folder, options):
     # The time of a swap alone, and the work of two buckets that hides it.
     traffic = trainings[False].buffer.traffic
     swap = traffic.exposed_seconds / traffic.swaps
-    size = trainings[False].table.geometry.partition_bytes
+    size = trainings[False].table.geometry.file_bytes
     print(
         f"a swap of {format_bytes(size)} each way: {1e3 * swap:.1f} ms alone, "
         f"{format_bytes(2 * size / swap)}/s"

@@ -1,16 +1,16 @@
-"""ETL against a Polars script, on the same cores, from Parquet to CSR on disk.
+"""ETL against Polars scripts, on the same cores, from Parquet to CSR on disk.
 
-    python benchmarks/bench_etl.py                   50 M edges, both, and the ratio
-    python benchmarks/bench_etl.py --texts           2 M edges whose ids are texts, in one file
-    python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB
+    python -P benchmarks/bench_etl.py [--quick]
 
 Polars runs its lazy API on its streaming engine, which is faster than the eager one. Both read the
 same Parquet files, drop self loops, store every edge in both directions, merge duplicates, number
 the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as
 Parquet. Penstock runs like the command, start of the workers included, and also checksums every
-file. The two graphs must be equal before any time is printed. Peak memory is the largest sum of
-resident memory over a run's processes, and each worker's own peak; the floor is the time of only
-reading the input and writing the result.
+file. The two graphs must be equal. The floor is the time of only reading the input and writing and
+hashing the result. Out of core, no process of two workers may use more than their 1.5 GB.
+
+A zoo is a table (graph_id, src, dst) of many small graphs, of 20 to 60 nodes with separate ids and
+about three edges per node, once graph after graph and once with its rows shuffled.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, command, installed, main, penstock, slow
+
+from penstock import Graph
+from penstock.files import save_npy
+
 PEER = """
 import sys
 import numpy as np, polars as pl
@@ -48,152 +55,162 @@ np.save(out + "/indptr.npy", np.append(0, np.cumsum(degrees)))
 np.save(out + "/indices.npy", edges["v"].to_numpy().astype(np.int32))
 ids.write_parquet(out + "/nodes.parquet")
 """
-TEXTS = 2_000_000  # edges, of at most half a million nodes
+PEER_ZOO = """
+import sys
+import numpy as np, polars as pl
+source, out = sys.argv[1:]
+every = pl.scan_parquet(source + "/*.parquet")
+edges = every.filter(pl.col("src") != pl.col("dst"))
+edges = pl.concat([edges, edges.select("graph_id", src="dst", dst="src")]).unique()
+loops = every.filter(pl.col("src") == pl.col("dst"))
+nodes = pl.concat([edges.select("graph_id", id="src"), loops.select("graph_id", id="src")])
+nodes = nodes.unique().sort("graph_id", "id").with_row_index("u").collect(engine="streaming")
+names = nodes.lazy()
+edges = (
+    edges.join(names, left_on=["graph_id", "src"], right_on=["graph_id", "id"])
+    .join(names.rename({"u": "v"}), left_on=["graph_id", "dst"], right_on=["graph_id", "id"])
+    .select("u", "v").sort("u", "v").collect(engine="streaming")
+)
+degrees = np.bincount(edges["u"].to_numpy(), minlength=len(nodes))
+np.save(out + "/indptr.npy", np.append(0, np.cumsum(degrees)))
+np.save(out + "/indices.npy", edges["v"].to_numpy().astype(np.int32))
+nodes.write_parquet(out + "/nodes.parquet")
+"""
+CHUNK = 1 << 22  # rows
+LIMIT = 1.5e9  # bytes of a worker, out of core
 
 
-@dataclass
-class Run:
-    seconds: float = 0.0
-    peak: int = 0  # of all processes together
-    peaks: dict[int, int] = field(default_factory=dict)  # of each process
+def etl(source: Path, out: Path, *options: object) -> Timed:
+    """Run the command; return its graph and the peak of its largest process."""
+    run = command(penstock("etl", source, out, "-q", "--overwrite", "-n", 2, *options))
+    return Timed(run.seconds, (out, max(run.value.peaks.values())))
 
 
-def measure(command: list[str]) -> Run:
-    """Run a command to its end; if it fails, raise its message."""
-    run, start = Run(), time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while process.poll() is None:
-        total = 0
-        try:
-            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]
-            for member in family:
-                resident = member.memory_info().rss
-                total += resident
-                run.peaks[member.pid] = max(run.peaks.get(member.pid, 0), resident)
-        except psutil.NoSuchProcess:
-            pass
-        run.peak = max(run.peak, total)
-        time.sleep(0.05)
-    run.seconds = time.monotonic() - start
-    if process.returncode:
-        assert process.stderr is not None
-        sys.exit(process.stderr.read().decode())
-    return run
+def polars(script: str, source: Path, out: Path) -> Timed:
+    out.mkdir(exist_ok=True)
+    run = command([sys.executable, "-c", script, source, out])
+    return Timed(run.seconds, (out, run.value.together))
 
 
-def middle(runs: list[Run]) -> Run:
-    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+def floor(source: Path, graph: Path) -> Timed:
+    """Read the two columns, and write and hash the graph's bytes, on one core of two."""
+    result = np.ones(sum(p.stat().st_size for p in graph.rglob("*") if p.is_file()), np.uint8)
+    start = time.perf_counter()
+    for path in sorted(source.rglob("*.parquet")):
+        pq.read_table(path, columns=["src", "dst"], use_threads=False)
+    save_npy(graph.parent, "floor.npy", result)
+    return Timed((time.perf_counter() - start) / 2)
 
 
-def etl(source: Path, out: Path, *options: str) -> Run:
-    command = [*PENSTOCK, "etl", source, out, "-q", "--overwrite", "-n", "2", *options]
-    return measure([str(word) for word in command])
-
-
-def same_graph(ours: Path, theirs: Path) -> None:
-    from penstock import Graph
-
+def check(values: dict[str, Any]) -> dict[str, Any]:
+    (ours, peak), (theirs, largest) = values["ours"], values["Polars"]
     graph = Graph.open(ours)
     graph.validate()
     csr = graph.csr()
     np.testing.assert_array_equal(csr.indptr, np.load(theirs / "indptr.npy"))
     np.testing.assert_array_equal(csr.indices, np.load(theirs / "indices.npy", mmap_mode="r"))
+    return {"GB of a process": peak / 1e9, "Polars GB": largest / 1e9}
 
 
-def floor(source: Path, graph: Path) -> float:
-    """Seconds to just read the two columns and to write and hash the graph's bytes, on one core."""
-    import pyarrow.parquet as pq
-
-    from penstock.files import save_npy
-
-    size = sum(p.stat().st_size for p in graph.rglob("*") if p.is_file())
-    result = np.ones(size, np.uint8)
-    start = time.monotonic()
-    for path in sorted(source.rglob("*.parquet")):
-        pq.read_table(path, columns=["src", "dst"], use_threads=False)
-    save_npy(graph.parent, "floor.npy", result)
-    return time.monotonic() - start
+def check_memory(values: dict[str, Any]) -> dict[str, Any]:
+    out, peak = values["ours"]
+    Graph.open(out).validate()
+    assert peak <= LIMIT, f"a process used {peak / 1e9:.2f} GB"
+    return {"GB of a process": peak / 1e9}
 
 
-def rmat(folder: Path, edges: int, scale: int) -> Path:
-    """Write the input: a Parquet dataset of R-MAT edges, ids as 64-bit integers."""
-    out = folder / "edges"
-    factor = edges / 2**scale
-    sizes = ["--scale", str(scale), "--edge-factor", str(factor)]
-    command = [*PENSTOCK, "generate", "rmat", *sizes, "--format", "parquet", "-q", str(out)]
-    subprocess.run(command, check=True)
+def rmat(out: Path, edges: int, scale: int) -> Path:
+    """Write a Parquet dataset of R-MAT edges, ids as 64-bit integers."""
+    sizes = ["--scale", scale, "--edge-factor", edges / 2**scale, "--format", "parquet"]
+    subprocess.run([*map(str, penstock("generate", "rmat", *sizes, "-q", out))], check=True)
     return out
 
 
-def texts(folder: Path) -> Path:
-    """Write the input: a Parquet file of edges whose ids are texts, some of them frequent."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    random, nodes = np.random.default_rng(0), 500_000
-    ends = random.integers(0, nodes, TEXTS), random.zipf(1.3, TEXTS) % nodes
+def texts(out: Path, edges: int) -> Path:
+    """Write a Parquet file of edges whose ids are texts, some of them frequent."""
+    random, nodes = np.random.default_rng(0), edges // 4
+    ends = random.integers(0, nodes, edges), random.zipf(1.3, edges) % nodes
     src, dst = (pa.array([f"user-{number:07d}" for number in end]) for end in ends)
-    out = folder / "edges"
     out.mkdir()
     pq.write_table(pa.table({"src": src, "dst": dst}), out / "edges.parquet")
     return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--edges", type=float, default=None)
-    parser.add_argument("--scale", type=int, default=None)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--out-of-core", action="store_true")
-    parser.add_argument("--texts", action="store_true", help="2 M edges whose ids are texts")
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="folder of files [a temporary one]"
-    )
-    options = parser.parse_args()
-    count = int(options.edges or (100e6 if options.out_of_core else 50e6))
-    scale = options.scale or (23 if options.out_of_core else 22)
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        if options.texts:
-            count, source, kind = TEXTS, texts(folder), "ids of 12 characters"
-        else:
-            source, kind = rmat(folder, count, scale), f"R-MAT scale {scale}"
-        size = sum(p.stat().st_size for p in source.rglob("*.parquet"))
-        print(f"{kind}, {count:,} edges, {size / 1e6:,.0f} MB of Parquet")
-        etl(source, folder / "ours")  # compiles the kernels if they are not cached yet
-        if options.out_of_core:
-            run = etl(source, folder / "ours", "--memory-limit", "1.5GB")
-            print(
-                f"two workers of 1.5 GB: {run.seconds:.1f} s, "
-                f"{count / run.seconds / 1e6:.2f} M edges/s"
+def zoo(out: Path, graphs: int, *, shuffled: bool) -> int:
+    """Write a table of graphs piece by piece; return its number of rows."""
+    random = np.random.default_rng(1)
+    nodes = random.integers(20, 61, graphs)
+    ends, first_id = np.cumsum(3 * nodes), random.integers(0, 1 << 20, graphs)
+    schema = pa.schema([(name, pa.int64()) for name in ("graph_id", "src", "dst")])
+    out.mkdir()
+    with pq.ParquetWriter(out / "zoo.parquet", schema) as writer:
+        for start in range(0, rows := int(ends[-1]), CHUNK):
+            row = np.arange(start, min(start + CHUNK, rows))
+            if shuffled:
+                row = random.integers(0, rows, len(row))  # rows of any graph
+            graph = np.searchsorted(ends, row, side="right")
+            pair = random.integers(0, nodes[graph], (2, len(row))) * 3 + first_id[graph]
+            writer.write_table(pa.table([graph, *pair], schema=schema), row_group_size=CHUNK)
+    return rows
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    folder, edges = given.scratch, int(given.edges)
+    scale = max(int(np.log2(edges / 12)), 1)
+    for kind, source, count, ratios in (
+        (
+            "R-MAT",
+            rmat(folder / "edges", edges, scale),
+            edges,
+            {"threads": (8.1, 1.1), "local": (5.3, 0.48)},
+        ),
+        ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.0, 0.55)}),
+    ):
+        peer = partial(polars, PEER, source, folder / "theirs")
+        for cluster, (full, quick) in ratios.items():
+            sides = {"Polars": Side(peer, full, quick, [installed("polars")], once=count > 1e7)}
+            if cluster == "threads":
+                sides["floor"] = Side(partial(floor, source, folder / "ours"), floor=True)
+            yield Case(
+                f"{kind}, {count:,} edges, {cluster}",
+                partial(etl, source, folder / "ours", "--cluster", cluster),
+                check,
+                sides,
+                (count, "edges"),
+                rounds=3,
+                needs=[installed("polars")],
             )
-            print(
-                "peak of each process:",
-                ", ".join(f"{peak / 1e6:,.0f} MB" for peak in sorted(run.peaks.values())),
-            )
-            if max(run.peaks.values()) > 1.5e9:
-                sys.exit("a process used more than its limit")
-            return
-        theirs = folder / "theirs"
-        theirs.mkdir()
-        polars = [sys.executable, "-c", PEER, str(source), str(theirs)]
-        peer = middle([measure(polars) for _ in range(options.repeat if options.texts else 1)])
-        same_graph(folder / "ours", theirs)
-        found = {"polars": peer}
-        for kind in ("threads", "local"):
-            runs = [etl(source, folder / "ours", "--cluster", kind) for _ in range(options.repeat)]
-            same_graph(folder / "ours", theirs)
-            found[f"penstock etl, {kind}"] = middle(runs)
-        for label, run in found.items():
-            print(
-                f"{label:22}{run.seconds:8.2f} s {count / run.seconds / 1e6:8.2f} M edges/s "
-                f"{run.peak / 1e9:8.2f} GB at most {peer.seconds / run.seconds:8.2f} x"
-            )
-        print(
-            f"{'floor':22}{floor(source, folder / 'ours') / 2:8.1f} s to read the columns and to "
-            "write and hash the result, on two cores"
+    for order, full, quick in (("by graph", 1.9, 0.6), ("shuffled", 1.9, 0.9)):
+        source = folder / order.replace(" ", "-")
+        rows = zoo(source, given.graphs, shuffled=order == "shuffled")
+        yield Case(
+            f"zoo, {given.graphs:,} graphs, {order}",
+            partial(etl, source, folder / "zoo", "--format", "zoo"),
+            check,
+            {"Polars": Side(partial(polars, PEER_ZOO, source, folder / "theirs"), full, quick)},
+            (rows, "rows"),
+            rounds=3,
+            needs=[installed("polars")],
         )
+    edges = 100_000_000
+    large = folder / "large"
+
+    def out_of_core() -> Timed:
+        if not large.exists():
+            rmat(large, edges, 23)
+        return etl(large, folder / "ours", "--memory-limit", "1.5GB")
+
+    yield Case(
+        f"R-MAT, {edges:,} edges, two workers of 1.5 GB",
+        out_of_core,
+        check_memory,
+        work=(edges, "edges"),
+        rounds=1,
+        needs=slow(given),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sizes = [Option("--edges", 50e6, 2e6, "of R-MAT"), Option("--texts", 2_000_000, 200_000)]
+    sizes.append(Option("--graphs", 250_000, 20_000, "of the zoo"))
+    sys.exit(main(__doc__, cases, *sizes))

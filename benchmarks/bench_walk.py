@@ -1,100 +1,105 @@
-"""Speed of walks on CPUs, compared with PecanPy; on GPUs: bench_walk_gpu.py.
+"""Speed of walks on CPUs, compared with PecanPy and with gathering; on GPUs: bench_walk_gpu.py.
 
-    python benchmarks/bench_walk.py [--pecanpy VENV/bin/python] [--scale 16] [--threads 2]
+    python -P benchmarks/bench_walk.py [--quick] [--peers VENV/bin/python] [--threads 2]
 
 Every sampler and application is checked before it is timed, in the same run and with new seeds: all
 steps are edges, and steps at hubs and small nodes have the exact chances of the naive twin. The
 graph is R-MAT, edge factor 16, both ways, weights in [1, 5), five relations, without isolated
-nodes. Penstock runs threads over the CPU kernel, in batches; PecanPy's SparseOTF gets the same
-number of threads. It needs an older NumPy, so it may have a separate environment; only its walk is
-timed, after compilation, without the conversion of numbers to names.
+nodes. Penstock runs threads over the CPU kernel, in batches. PecanPy gets the same number of
+threads, and walks the same way: SparseOTF for node2vec, PreCompFirstOrder (alias tables) and
+FirstOrderUnweighted for DeepWalk. It needs an older NumPy, so it may have a separate environment;
+only its walk is timed, after compilation and tables, without the conversion of numbers to names.
+The floor of a step is one number of a random edge, gathered by NumPy, divided by the threads.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, clock, command, in_peers, main, tampered
 
 from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
 from penstock.kernels.naive.walk import factors, transition
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
-TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # requirements, with two threads
 BATCH = 4096  # walks that a thread makes at once
-LENGTH = 20  # steps of Node2Vec
 LEAST_CHANCE = 1e-6  # probability that a right sampler deviates as much
 HUB = 20_000  # edges of the checked hub, or the nearest number
 
 REJECTION = Sampler.REJECTION
 NODE2VEC = WalkRules(
-    LENGTH + 1,
-    0,
-    REJECTION,
+    21,
+    sampler=REJECTION,
     second_order=True,
     return_factor=0.5,
     far_factor=2.0,
     symmetric=True,
 )
-CASES = {
-    "Node2Vec weighted, p=2, q=0.5, 20 steps": NODE2VEC,
-    "the same, length 80": replace(NODE2VEC, length=80),
-    "DeepWalk weighted, length 80": WalkRules(80, sampler=REJECTION),
-    "the same, alias": WalkRules(80, sampler=Sampler.ALIAS),
-    "the same, ITS": WalkRules(80, sampler=Sampler.ITS),
-    "DeepWalk, length 80": WalkRules(80),
-    "PPR weighted, stop 0.2": WalkRules(80, sampler=REJECTION, stop=0.2),
-    "MetaPath weighted, 0-1-2-3-4": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+OTF, ALIAS, UNWEIGHTED = "SparseOTF", "PreCompFirstOrder", "FirstOrderUnweighted"
+# The rules, PecanPy's way, its time over ours, and the floor over ours: in full runs, and in quick.
+CASES: dict[str, tuple[WalkRules, str | None, tuple[Any, ...], tuple[Any, ...]]] = {
+    "Node2Vec weighted, p=2, q=0.5, 20 steps": (NODE2VEC, OTF, (75.0, 20.0), ()),
+    "the same, length 80": (replace(NODE2VEC, length=80), None, (), ()),
+    "DeepWalk weighted, length 80": (WalkRules(80, sampler=REJECTION), ALIAS, (), ()),
+    "the same, alias": (WalkRules(80, sampler=Sampler.ALIAS), ALIAS, (), ()),
+    "the same, ITS": (WalkRules(80, sampler=Sampler.ITS), None, (), ()),
+    "DeepWalk, length 80": (WalkRules(80), UNWEIGHTED, (), ()),
+    "PPR weighted, stop 0.2": (WalkRules(80, sampler=REJECTION, stop=0.2), None, (), ()),
+    "MetaPath weighted, 0-1-2-3-4": (
+        WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+        None,
+        (),
+        (),
+    ),
 }
-GATED = "Node2Vec weighted, p=2, q=0.5, 20 steps", "DeepWalk weighted, length 80"
 
 PEER = """
 import json, sys, time
 import numpy as np
 from numba_progress import ProgressBar
-from pecanpy.pecanpy import SparseOTF
-folder, length, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+from pecanpy import pecanpy
+folder, way, length, clock = sys.argv[1], sys.argv[2], int(sys.argv[3]), getattr(time, sys.argv[4])
 with np.load(folder + "/graph.npz") as graph:
-    g = SparseOTF(p=2, q=0.5, random_state=1)
+    g = getattr(pecanpy, way)(p=2, q=0.5, random_state=1)
     g.set_node_ids([str(v) for v in range(len(graph["indptr"]) - 1)])
     g.indptr = graph["indptr"].astype(np.uint32)
     g.indices = graph["indices"].astype(np.uint32)
     g.data = graph["weights"].astype(np.float32)
+g.preprocess_transition_probs()
 move, alone = g.get_move_forward(), g.get_has_nbrs()
 starts = np.random.default_rng(0).permutation(g.num_nodes).astype(np.uint32)
-rates = []
-for run in range(runs + 1):
-    some = starts if run else starts[:64]
-    begun = time.perf_counter()
+for some in (starts[:64], starts):
+    begun = clock()
     with ProgressBar(total=len(some), disable=True) as bar:
         paths = g._random_walks(len(some), length, 1, some, alone, move, bar)
     steps = int((paths[:, -1].astype(int) - 1).sum())
-    rates.append(steps / (time.perf_counter() - begun))
-print(json.dumps(rates[1:]))
+    seconds = clock() - begun
+print(json.dumps([seconds, steps]))
 """
 
 
-def make_graph(scale):
+def make_graph(path: Path, scale: int) -> WalkGraph:
     """Return the rows of the graph."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "g"
-        generate("rmat", path, scale=scale, weights="1,5", relations=5, quiet=True)
-        csr = Graph.open(path).csr()
-        arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
-        return WalkGraph(*arrays)
+    generate("rmat", path, scale=scale, weights="1,5", relations=5, quiet=True)
+    csr = Graph.open(path).csr()
+    arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
+    return WalkGraph(*arrays)
 
 
-def prepare(base, rules):
+def prepare(base: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return the rows that these rules walk on, with their tables."""
     rows = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
     if rules.schema:
@@ -102,46 +107,73 @@ def prepare(base, rules):
     return cpu.tables(replace(rows, relations=None), rules)
 
 
-def walk_on_threads(rows, rules, walks, starts, threads):
-    """Return paths, made in batches."""
+class Walker:
+    """Walks of one case, with new seeds in every run."""
 
-    def batch(first):
-        some = slice(first, first + BATCH)
-        return cpu.walk(rows, rules, walks[some], starts[some])
+    def __init__(self, base: WalkGraph, rules: WalkRules, threads: int) -> None:
+        self.base = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
+        self.rules, self.threads, self.rows = rules, threads, prepare(base, rules)
+        self.draw, self.steps = np.random.default_rng(), 0
 
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(batch, range(0, len(walks), BATCH)))
+    def __call__(self) -> Timed:
+        """Walk from every node in batches, on threads."""
+        rules = replace(self.rules, seed=int(self.draw.integers(1 << 62)))
+        nodes = len(self.base.indptr) - 1
+        walks = np.arange(nodes)
+        starts = self.draw.permutation(nodes).astype(self.base.indices.dtype)
+
+        def batch(first: int) -> Any:
+            some = slice(first, first + BATCH)
+            return cpu.walk(self.rows, rules, walks[some], starts[some])
+
+        begun = clock()
+        with ThreadPoolExecutor(self.threads) as pool:
+            parts = list(pool.map(batch, range(0, nodes, BATCH)))
+        seconds = clock() - begun
+        self.steps = sum(int((part[:, 1:] >= 0).sum()) for part in parts)
+        return Timed(seconds)
+
+    def check(self, values: dict[str, Any]) -> dict[str, Any]:
+        def walk(walks: Any, starts: Any, length: int) -> Any:
+            seeded = replace(self.rules, length=length, seed=int(self.draw.integers(1 << 62)))
+            return tampered(cpu.walk(self.rows, seeded, walks, starts))
+
+        least = check_app(walk, self.base, self.rules, self.draw)
+        return {"steps": self.steps, "least chance": least}
+
+    def pecanpy(self, python: str, way: str, folder: Path, cpu_seconds: bool) -> Timed:
+        """Walk by PecanPy; return its seconds of as many steps."""
+        file = folder / "graph.npz"
+        if not file.exists():
+            arrays = {name: getattr(self.base, name) for name in ("indptr", "indices", "weights")}
+            np.savez(file, **arrays)
+        name = "process_time" if cpu_seconds else "perf_counter"
+        words = [python, "-P", "-W", "ignore", "-c", PEER, folder, way, self.rules.length - 1, name]
+        run = command(words, NUMBA_NUM_THREADS=str(self.threads)).value
+        seconds, steps = json.loads(run.out.splitlines()[-1])
+        return Timed(seconds * self.steps / steps)
+
+    def gather(self) -> Timed:
+        """Gather an element of as many random edges."""
+        count = 1 << 20
+        at = self.draw.integers(0, len(self.base.indices), count)
+        out = np.empty(count, self.base.indices.dtype)
+        begun = clock()
+        for _ in range(4):
+            np.take(self.base.indices, at, out=out, mode="clip")
+        return Timed((clock() - begun) / 4 / count * self.steps / self.threads)
 
 
-def rates(base, rules, threads, runs=9):
-    """Check walks of these rules, then return their steps per second, run by run."""
-    draw, rows = np.random.default_rng(), prepare(base, rules)
-    plain = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
-
-    def walk(walks, starts, length):
-        seeded = replace(rules, length=length, seed=int(draw.integers(1 << 62)))
-        return cpu.walk(rows, seeded, walks, starts)
-
-    least, nodes, found = check_app(walk, plain, rules, draw), len(base.indptr) - 1, []
-    for _ in range(runs + 1):
-        seeded = replace(rules, seed=int(draw.integers(1 << 62)))
-        order = draw.permutation(nodes).astype(base.indices.dtype)
-        begun = time.perf_counter()
-        parts = walk_on_threads(rows, seeded, np.arange(nodes), order, threads)
-        taken = time.perf_counter() - begun
-        found.append(sum(int((part[:, 1:] >= 0).sum()) for part in parts) / taken)
-    return found[1:], least
-
-
-def pecanpy(python, base, threads, runs=2):
-    """Return PecanPy's steps per second, run by run."""
-    with tempfile.TemporaryDirectory() as folder:
-        columns = {name: getattr(base, name) for name in ("indptr", "indices", "weights")}
-        np.savez(Path(folder) / "graph.npz", **columns)
-        command = [python, "-P", "-c", PEER, folder, str(LENGTH), str(runs)]
-        env = os.environ | {"NUMBA_NUM_THREADS": str(threads)}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-    return json.loads(done.stdout.splitlines()[-1])
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    base = make_graph(given.scratch / "g", given.scale)
+    for name, (rules, way, faster, share) in CASES.items():
+        walker = Walker(base, rules, given.threads)
+        sides = {"gathering": Side(walker.gather, *share, floor=True)}
+        if way is not None:
+            peer = partial(walker.pecanpy, given.peers, way, given.scratch, given.cpu)
+            needs = [in_peers(given, "pecanpy")]
+            sides[f"PecanPy {way}"] = Side(peer, *faster, needs=needs, once=True)
+        yield Case(name, walker, walker.check, sides)
 
 
 def check_app(walk, host, rules, draw):
@@ -238,40 +270,6 @@ def chance(seen, expected):
     return float(chi2.sf(((seen - expected) ** 2 / expected).sum(), max(len(seen) - 1, 1)))
 
 
-def print_row(name, found, least=""):
-    cells = [f"{rate / 1e6:.3g}" for rate in (np.median(found), min(found), max(found))]
-    print(f"| {name} | {' | '.join(cells)} | {least} |", flush=True)
-    return float(np.median(found))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", type=int, default=16, help="of the R-MAT graph")
-    parser.add_argument("--threads", type=int, default=2, help="for Penstock and for PecanPy")
-    parser.add_argument(
-        "--pecanpy", default=sys.executable, metavar="PYTHON", help="a Python with pecanpy"
-    )
-    given = parser.parse_args()
-    base = make_graph(given.scale)
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; "
-        f"R-MAT scale {given.scale}, {len(base.indptr) - 1:,} nodes, {len(base.indices):,} edges; "
-        f"{given.threads} threads\n"
-    )
-    print("| walks | M steps/s | slowest run | fastest run | least chance of the check |")
-    print("|---|---|---|---|---|", flush=True)
-    speed = {}
-    for name, rules in CASES.items():
-        found, least = rates(base, rules, given.threads)
-        speed[name] = print_row(name, found, f"{least:.2g}")
-    peer = print_row("PecanPy SparseOTF, 20 steps", pecanpy(given.pecanpy, base, given.threads))
-    node2vec, deepwalk = (speed[name] for name in GATED)
-    met = node2vec / peer >= TIMES_PECANPY, deepwalk >= STEPS_PER_SECOND
-    words = ["met" if each else "missed" for each in met]
-    print(f"\nNode2Vec {node2vec / peer:.0f} times PecanPy, {TIMES_PECANPY} asked for: {words[0]}")
-    print(f"DeepWalk {deepwalk / 1e6:.1f} M steps/s, 10 asked for: {words[1]}")
-    return not all(met)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sizes = Option("--scale", 16, 13, "of the R-MAT graph"), Option("--threads", 2, 2, "of all")
+    sys.exit(main(__doc__, cases, *sizes))

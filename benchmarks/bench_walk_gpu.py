@@ -1,42 +1,38 @@
-"""Walks on GPUs, compared with the floor and with FlowWalker's own code on an H200.
+"""Walks on GPUs, compared with the floor and with FlowWalker's own time on an H200.
 
-    python -P benchmarks/bench_walk_gpu.py [--scale 22] [--ablation]
-    python -P benchmarks/bench_walk_gpu.py --devices 1,2,4
+    python -P benchmarks/bench_walk_gpu.py [--quick] [--scale 22]
 
 R-MAT of edge factor 16, symmetrised, duplicates and isolated nodes dropped, weights uniform in [1,
-5), relations 0 to 4 at random; length 80 from every node. Every time follows a check in the same
-run: steps are edges, and first steps from the largest hub have their chances. Times are medians
-after a warm-up, without tables; "to host" is from the start of the walks to the last result in
-page-locked memory (PPR: on the GPU). The floor counts 32-byte sectors at the rate of a copy on the
-device, or the results at the rate to the host, whichever takes longer. Several devices have one
-thread each, timed from a barrier to the last result. The exit code is 1 if a promise is broken.
+5), relations 0 to 4 at random; length 80 from every node (PPR: many walks from the largest hub).
+Steps must be edges, and steps from hubs and small nodes must have the chances of the naive twin, in
+the same run. Times end with the last result in page-locked memory (PPR: on the GPU); tables are
+built before. The floor counts 32-byte sectors at the rate of a copy on the device, or the results
+at the rate to the host, whichever takes longer; of the reservoir sampler, which reads whole rows,
+the bytes of the rows. Several GPUs have one thread each.
 """
+
+from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import cupy as cp
 import numpy as np
-from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from bench_walk import check_app
+from harness import Case, Option, Side, Timed, gpus, main, on_gpu, tampered, together
 
 from penstock.kernels.cpu import rmat
-from penstock.kernels.cuda import stream, walk
-from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
-DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes per second, and bytes, docs: benchmarks/results
-FLOWWALKER = {"deepwalk": 2404.0, "node2vec": 9491.0, "ppr": 1861.0, "metapath": 95.5}
-PROMISES = {"deepwalk": 80.0, "node2vec": 300.0, "ppr": 40.0, "metapath": 8.0}
-SPEEDUPS = {2: 1.9, 4: 3.7}
-QUERIES, LENGTH = 4_000_000, 80
-REPEATS = 5
+LENGTH = 80
 REJECTION, ALIAS, ITS, RESERVOIR = Sampler.REJECTION, Sampler.ALIAS, Sampler.ITS, Sampler.RESERVOIR
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0, "symmetric": True}
 RULES = {
@@ -48,12 +44,29 @@ RULES = {
 # Sectors of a step: the node's record, edges until one passes (1.65), the neighbour test of
 # node2vec (the records of the candidate and about 0.6 searches of 4 sectors beyond the L2), paths.
 SECTORS = {"deepwalk": 2.8, "node2vec": 6.3, "ppr": 2.8, "metapath": 2.8}
+# Measured on one H200, at scale 22: the share of the floor, and FlowWalker's own seconds over ours.
+SHARES = {
+    ("deepwalk", REJECTION): 0.89, ("node2vec", REJECTION): 0.42,
+    ("ppr", REJECTION): 0.12, ("metapath", REJECTION): 0.73,
+    ("deepwalk", ALIAS): 0.93, ("node2vec", ALIAS): 0.55,
+    ("deepwalk", ITS): 0.27, ("node2vec", ITS): 0.20,
+}  # fmt: skip
+FLOWWALKER = {
+    "deepwalk": (2.404, 3.8), "node2vec": (9.491, 11.7), "ppr": (1.861, 50),
+    "metapath": (0.0955, 1.8),
+}  # fmt: skip
+PUBLISHED = {  # ways of FlowWalker's paper by our kernels, over ours: deepwalk and node2vec
+    "ZPRS": ({"method": "zprs", "long_from": 1024, "pool": 64}, {"deepwalk": 3.2, "node2vec": 22}),
+    "DPRS": ({"method": "dprs", "long_from": 1024, "pool": 64}, {"deepwalk": 9.8, "node2vec": 18}),
+}
 
 
 class Workload:
     """The graph of the current device, with walks from every node and from its largest hub."""
 
-    def __init__(self, scale: int) -> None:
+    def __init__(self, scale: int, queries: int) -> None:
+        import cupy as cp
+
         n, count = 1 << scale, 16 << scale
         u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
         u, v = cp.asarray(u, cp.int64), cp.asarray(v, cp.int64)
@@ -65,243 +78,191 @@ class Workload:
         names = cp.cumsum(degrees > 0) - 1
         sources, targets = names[sources].astype(cp.int32), names[targets].astype(cp.int32)
         self.degrees = degrees[degrees > 0]
-        self.nodes, self.edges = len(self.degrees), len(targets)
+        self.nodes = len(self.degrees)
         indptr = cp.zeros(self.nodes + 1, cp.int64)
         indptr[1:] = cp.cumsum(self.degrees)
-        self.keys = sources.astype(cp.int64) * self.nodes + targets
         ends = sources.get(), targets.get()
         weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
         relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
         self.rows = WalkGraph(indptr, targets, weights=weights)
         self.typed = replace(self.rows, relations=relations)
-        self.hub = int(self.degrees.argmax())
-        self.walks = cp.arange(self.nodes, dtype=cp.int64)
+        self.walks, self.queries = (cp.arange(c, dtype=cp.int64) for c in (self.nodes, queries))
         self.starts = cp.arange(self.nodes, dtype=cp.int32)
-        self.queries = cp.arange(QUERIES, dtype=cp.int64)
-        self.hubs = cp.full(QUERIES, self.hub, cp.int32)
+        self.hubs = cp.full(queries, int(self.degrees.argmax()), cp.int32)
 
     def asked(self, app: str) -> tuple[Any, Any]:
         """Return walks and starts of an application."""
         return (self.queries, self.hubs) if app == "ppr" else (self.walks, self.starts)
 
-    def check(self, rows: WalkGraph, rules: WalkRules, app: str, made: Callable[..., Any]) -> str:
-        """Return "" if steps are edges and first steps from the hub have their chances."""
-        walks, starts = self.asked(app)
-        seed = int(time.time_ns() % 2**62)  # fresh numbers every time
-        rules = replace(rules, seed=seed)
-        paths = made(rows, rules, walks[-200_000:], starts[-200_000:])
-        ends = paths[:, 1:].ravel()
-        steps = (paths[:, :-1].ravel().astype(cp.int64) * self.nodes + ends)[ends >= 0]
-        positions = cp.minimum(cp.searchsorted(self.keys, steps), self.edges - 1)
-        if not len(steps) or not bool((self.keys[positions] == steps).all()):
-            return "steps that are not edges"
-        found = made(rows, replace(rules, length=2), self.queries, self.hubs)[:, 1].get()
-        found = found[found >= 0]
-        low, high = (int(each) for each in self.rows.indptr[self.hub : self.hub + 2])
-        weights = self.rows.weights[low:high].get().astype(np.float64)
-        if app == "metapath":
-            weights[self.typed.relations[low:high].get() != 0] = 0
-        targets = self.rows.indices[low:high].get()
-        counts = np.bincount(found, minlength=self.nodes)[targets]
-        if counts.sum() != len(found) or counts[weights == 0].any():
-            return "steps to impossible nodes"
-        expected = weights / weights.sum() * len(found)
-        bins = np.arange(0, len(counts), 64)
-        expected, counts = np.add.reduceat(expected, bins), np.add.reduceat(counts, bins)
-        keep = expected > 0
-        fit = stats.chisquare(counts[keep], expected[keep])
-        return "" if fit.pvalue > 1e-6 else f"other chances, p = {fit.pvalue:.1e}"
+    def prepared(self, rules: WalkRules) -> WalkGraph:
+        """Return rows for the rules, with their tables."""
+        import cupy as cp
+
+        from penstock.kernels.cuda import walk
+
+        if rules.sampler == RESERVOIR:
+            return self.typed if rules.schema else self.rows
+        rows = self.rows
+        if rules.schema:
+            rows = walk.rows_by_relation(self.typed, cp.arange(5, dtype=cp.int32))
+        return walk.tables(replace(rows, relations=None), rules)
+
+    def host(self) -> WalkGraph:
+        """Return the rows in NumPy."""
+        arrays = (self.rows.indptr, self.rows.indices, self.rows.weights, self.typed.relations)
+        return WalkGraph(*(each.get() for each in arrays))
 
 
-def median_ms(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Return the median time of ``work`` on the device."""
-    work()
-    times = []
-    for _ in range(repeats):
-        begin, end = cp.cuda.Event(), cp.cuda.Event()
-        begin.record()
-        kept = work()
-        end.record()
-        end.synchronize()
-        times.append(cp.cuda.get_elapsed_time(begin, end))
-        del kept
-    return float(np.median(times))
+class Walker:
+    """All walks of an application by one sampler."""
+
+    def __init__(self, load: Workload, app: str, rules: WalkRules) -> None:
+        from penstock.kernels.cuda import stream
+
+        self.load, self.app, self.rules = load, app, rules
+        self.rows, self.steps = load.prepared(rules), 0
+        shape = (len(load.walks), rules.length)
+        self.out = None if app == "ppr" else stream.page_locked(shape, np.int32)
+
+    def __call__(self) -> Timed:
+        """Walk to the host; PPR on the device."""
+        import cupy as cp
+
+        from penstock.kernels.cuda import stream, walk
+
+        walks, starts = self.load.asked(self.app)
+        if self.out is None:
+            run = on_gpu(lambda: walk.walk(self.rows, self.rules, walks, starts), 1, warm=0)
+            paths = run.value
+        else:
+            cp.cuda.Device().synchronize()
+            begun = time.perf_counter()
+            stream.walk_to_host(self.rows, self.rules, walks, starts, self.out)
+            run, paths = Timed(time.perf_counter() - begun), self.out
+        if not self.steps:
+            self.steps = int((paths >= 0).sum()) - len(walks)
+        return Timed(run.seconds)
+
+    def check(self, host: WalkGraph, values: dict[str, Any]) -> dict[str, Any]:
+        import cupy as cp
+
+        from penstock.kernels.cuda import walk
+
+        draw = np.random.default_rng()
+
+        def made(walks: Any, starts: Any, length: int) -> Any:
+            rules = replace(self.rules, length=length, seed=int(draw.integers(1 << 62)))
+            paths = walk.walk(self.rows, rules, cp.asarray(walks), cp.asarray(starts, cp.int32))
+            return tampered(paths.get())
+
+        least = check_app(made, host, self.rules, draw)
+        if self.out is not None:
+            walks, starts = (each[-1000:] for each in self.load.asked(self.app))
+            last = walk.walk(self.rows, self.rules, walks, starts).get()
+            assert np.array_equal(self.out[-1000:], last), "the host has other walks"
+        return {"steps": self.steps, "least chance": least}
+
+    def floor(self, device: float, to_host: float) -> Timed:
+        """Return the least seconds of sectors and results, at bytes per second."""
+        import cupy as cp
+
+        size = 0 if self.out is None else self.out.nbytes
+        bytes_read = self.steps * SECTORS[self.app] * 32.0
+        if self.rules.sampler == RESERVOIR:  # the row of a step, ids and weights
+            degrees = self.load.degrees.astype(cp.float64)
+            bytes_read = self.steps * 8 * float((degrees**2).sum() / degrees.sum())
+        return Timed(max(bytes_read / device, size / to_host))
 
 
-def tables(load: Workload, rules: WalkRules) -> tuple[WalkGraph, float]:
-    """Return rows prepared for the rules, and the time of that."""
+def rates() -> tuple[float, float]:
+    """Return bytes per second of a copy on the device, read and written, and of one to the host."""
+    import cupy as cp
 
-    def make() -> WalkGraph:
-        rows = load.rows
-        if rules.schema and rules.sampler != RESERVOIR:
-            relations = cp.arange(5, dtype=cp.int32)
-            rows = replace(walk.rows_by_relation(load.typed, relations), relations=None)
-        elif rules.schema:
-            return load.typed
-        return rows if rules.sampler == RESERVOIR else walk.tables(rows, rules)
+    from penstock.kernels.cuda import stream
 
-    return make(), 0.0 if rules.sampler == RESERVOIR else median_ms(make)
-
-
-def measure(
-    load: Workload, app: str, rules: WalkRules, made: Callable[..., Any], title: str
-) -> bool:
-    """Print a row of the table; return whether it keeps its promise."""
-    repeats = 2 if rules.sampler == RESERVOIR else REPEATS
-    rows, building = tables(load, rules)
-    if wrong := load.check(rows, rules, app, made):
-        print(f"| {app} | {title} | WRONG: {wrong} |", flush=True)
-        return False
-    walks, starts = load.asked(app)
-    on_device = median_ms(lambda: made(rows, rules, walks, starts), repeats)
-    paths = made(rows, rules, walks, starts)
-    nodes, size = int((paths >= 0).sum()), paths.nbytes
-    del paths
-    total, back = on_device, 0.0
-    if app != "ppr":
-        out = stream.page_locked((len(walks), rules.length), np.int32)
-        total, back = to_host(rows, rules, walks, starts, out, repeats), 1e3 * size / TO_HOST
-        if not (out[-1000:] == made(rows, rules, walks[-1000:], starts[-1000:]).get()).all():
-            print(f"| {app} | {title} | WRONG: the host has other walks |", flush=True)
-            return False
-    steps = nodes - len(walks)
-    sectors = 1e3 * steps * SECTORS[app] * SECTOR / DEVICE
-    floor = max(sectors, back) if rules.sampler == REJECTION else 0.0
-    share = f"{floor:.1f} | {100 * floor / total:.0f} %" if floor else " | "
-    published = FLOWWALKER[app]
-    limit = published if rules.sampler == RESERVOIR else PROMISES[app]
-    times = f"{building:.2f} | {on_device:.2f} | {total:.2f} | {steps / total / 1e6:.2f}"
-    compared = f"{published:g} | {published / total:.0f} | {limit:g} | {share}"
-    verdict = "kept" if total <= limit else "BROKEN"
-    print(f"| {app} | {title} | {times} | {compared} | {verdict} |", flush=True)
-    return total <= limit
+    source, target = cp.ones(1 << 28, cp.float32), cp.empty(1 << 28, cp.float32)
+    there = stream.page_locked((1 << 28,), np.float32)
+    on_device = on_gpu(lambda: cp.copyto(target, source)).seconds
+    return 2 * source.nbytes / on_device, source.nbytes / on_gpu(
+        lambda: source.get(out=there)
+    ).seconds
 
 
-def to_host(
-    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, out: Any, repeats: int
-) -> float:
-    """Return milliseconds until the last result is on the host."""
-    times = []
-    for _ in range(repeats + 1):
-        cp.cuda.Device().synchronize()
-        begin = time.perf_counter()
-        stream.walk_to_host(rows, rules, walks, starts, out)
-        times.append(1e3 * (time.perf_counter() - begin))
-    return float(np.median(times[1:]))
+def published(load: Workload, rules: WalkRules, how: dict[str, Any]) -> Timed:
+    """Sample by reservoir from every sixteenth node."""
+    from penstock.kernels.cuda.walk.reservoir import walk_reservoir
+
+    some = load.walks[::16].copy(), load.starts[::16].copy()
+    return Timed(on_gpu(lambda: walk_reservoir(load.rows, rules, *some, **how), 1).seconds)
 
 
-def one_gpu(scale: int, *, ablation: bool) -> bool:
-    """Print the table of one GPU."""
-    load = Workload(scale)
-    scanned = float((load.degrees.astype(cp.float64) ** 2).sum()) / load.edges
-    print(
-        f"R-MAT {scale}: {load.nodes:,} nodes, {load.edges:,} edges, largest degree "
-        f"{int(load.degrees.max()):,}; the row of a step has {scanned:,.0f} edges\n"
-    )
-    print(
-        "| app | sampler | tables ms | walk ms | to host ms | G steps/s | FlowWalker ms | times "
-        "faster | at most ms | floor ms | of it | |\n" + "|---" * 12 + "|",
-        flush=True,
-    )
-    kept = [measure(load, app, rules, walk.walk, "rejection") for app, rules in RULES.items()]
-    for sampler in (ALIAS, ITS):
-        for app in ("deepwalk", "node2vec"):
-            rules = replace(RULES[app], sampler=sampler)
-            measure(load, app, rules, walk.walk, sampler.name.lower())
-    for app, rules in RULES.items():
-        rules = replace(rules, sampler=RESERVOIR)
-        kept.append(measure(load, app, rules, walk.walk, "reservoir"))
-    if ablation:
-        ways: list[tuple[str, dict[str, Any]]] = [
-            ("long rows from 1,024", {"long_from": 1024}),
-            ("long rows from 16,384", {"long_from": 16384}),
-            ("ZPRS as published", {"method": "zprs", "long_from": 1024, "pool": 64}),
-            ("DPRS as published", {"method": "dprs", "long_from": 1024, "pool": 64}),
-        ]
-        few = slice(None, None, 16)
-        print(f"\nreservoir, {len(load.walks[few]):,} walks\n\n| way | deepwalk ms | node2vec ms |")
-        print("|---|---|---|")
-        for title, how in [("ours", {}), *ways]:
-            times = []
-            for app in ("deepwalk", "node2vec"):
-                rules = replace(RULES[app], sampler=RESERVOIR)
-                some = load.walks[few].copy(), load.starts[few].copy()
-                sample = partial(walk_reservoir, load.rows, rules, *some, **how)
-                times.append(median_ms(sample, 1))
-            print(f"| {title} | {times[0]:.1f} | {times[1]:.1f} |", flush=True)
-    return all(kept)
+def shared(loads: dict[int, Workload], scale: int, app: str, devices: int) -> Timed:
+    """Walk on several GPUs, each with the whole graph and its share of the walks."""
+    from penstock.kernels.cuda import stream, walk
 
-
-def several(scale: int, counts: list[int]) -> bool:
-    """Print the times of several GPUs that share the walks; each has the whole graph."""
-    most = max(counts)
-    heads = " | ".join(f"{n} GPU ms" for n in counts)
-    print(f"\n| app | {heads} | times as fast |\n" + "|---" * (len(counts) + 2) + "|")
-    loads: dict[int, Workload] = {}
+    rules, prepared = RULES[app], {}
 
     def make(device: int) -> None:
-        with cp.cuda.Device(device):
-            loads[device] = Workload(scale)
+        if device not in loads:
+            loads[device] = Workload(scale, 4_000_000)
+        rows = loads[device].prepared(rules)
+        walks, starts = (each[device::devices].copy() for each in loads[device].asked(app))
+        out = stream.page_locked((len(walks), rules.length), np.int32)
+        prepared[device] = rows, walks, starts, out
 
-    together(make, most)
-    kept = True
-    for app in ("deepwalk", "node2vec", "ppr"):
-        seconds = {n: shared(loads, app, n) for n in counts}
-        faster = {n: seconds[counts[0]] / seconds[n] for n in counts[1:]}
-        kept &= all(faster[n] >= least for n, least in SPEEDUPS.items() if n in faster)
-        shown = " | ".join(f"{1e3 * seconds[n]:.2f}" for n in counts)
-        print(f"| {app} | {shown} | {', '.join(f'{f:.2f}' for f in faster.values())} |", flush=True)
-    return kept
+    def work(device: int) -> int:
+        rows, walks, starts, out = prepared[device]
+        if app == "ppr":
+            return int((walk.walk(rows, rules, walks, starts) >= 0).sum())
+        stream.walk_to_host(rows, rules, walks, starts, out)
+        return 0
 
-
-def shared(loads: dict[int, Workload], app: str, count: int) -> float:
-    """Return the seconds that ``count`` GPUs take for all walks, each with its share."""
-    ready, runs = threading.Barrier(count), 6
-    begun, ended = np.zeros((runs, count)), np.zeros((runs, count))
-
-    def one(device: int) -> None:
-        with cp.cuda.Device(device):
-            load, rules = loads[device], RULES[app]
-            rows, _ = tables(load, rules)
-            walks, starts = (each[device::count].copy() for each in load.asked(app))
-            out = stream.page_locked((len(walks), rules.length), np.int32)
-            for run in range(runs):
-                cp.cuda.Device().synchronize()
-                ready.wait()
-                begun[run, device] = time.perf_counter()
-                if app == "ppr":
-                    walk.walk(rows, rules, walks, starts)
-                    cp.cuda.Device().synchronize()
-                else:
-                    stream.walk_to_host(rows, rules, walks, starts, out)
-                ended[run, device] = time.perf_counter()
-
-    together(one, count)
-    return float(np.median((ended.max(axis=1) - begun.min(axis=1))[2:]))
+    together(make, devices)
+    together(work, devices)  # warms up
+    seconds, _ = together(work, devices)
+    steps = sum(int((out >= 0).sum()) for *_, out in prepared.values()) if app != "ppr" else 0
+    return Timed(seconds, steps)
 
 
-def together(work: Callable[[int], None], count: int) -> None:
-    """Call ``work`` for each device in a thread of its own."""
-    threads = [threading.Thread(target=work, args=(device,)) for device in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def check_shared(values: dict[str, Any]) -> None:
+    assert values["ours"] == values["one GPU"], "other walks"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", type=int, default=22)
-    parser.add_argument("--ablation", action="store_true", help="other ways to sample by reservoir")
-    parser.add_argument("--devices", help="numbers of GPUs to compare, such as 1,2,4")
-    asked = parser.parse_args()
-    name = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    driver = cp.cuda.runtime.driverGetVersion()
-    print(f"{name}, CUDA driver {driver}, CuPy {cp.__version__}")
-    if asked.devices:
-        return int(not several(asked.scale, [int(n) for n in asked.devices.split(",")]))
-    return int(not one_gpu(asked.scale, ablation=asked.ablation))
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    load = Workload(given.scale, given.queries)
+    host, (device, to_host) = load.host(), rates()
+    samplers = [(app, rules, REJECTION) for app, rules in RULES.items()]
+    samplers += [(app, RULES[app], way) for way in (ALIAS, ITS) for app in ("deepwalk", "node2vec")]
+    samplers += [(app, rules, RESERVOIR) for app, rules in RULES.items()]
+    for app, rules, sampler in samplers:
+        rules = replace(rules, sampler=sampler)
+        walker = Walker(load, app, rules)
+        floor = partial(walker.floor, device, to_host)
+        sides = {"floor": Side(floor, SHARES.get((app, sampler)), floor=True)}
+        if sampler == RESERVOIR and given.scale == 22:
+            seconds, ratio = FLOWWALKER[app]
+            # Its own code on an H200; on another GPU the ratio says less.
+            sides["FlowWalker"] = Side(partial(Timed, seconds), ratio)
+        name, check = f"{app}, {sampler.name.lower()}", partial(walker.check, host)
+        yield Case(name, walker, check, sides, rounds=2 if sampler == RESERVOIR else None)
+    for app in ("deepwalk", "node2vec"):
+        rules = replace(RULES[app], sampler=RESERVOIR)
+        walker = Walker(load, app, rules)
+        sides = {
+            f"{way} as published": Side(partial(published, load, rules, how), ratio[app])
+            for way, (how, ratio) in PUBLISHED.items()
+        }
+        few: Callable[[], Timed] = partial(published, load, rules, {})
+        yield Case(f"{app}, reservoir, ablation", few, partial(walker.check, host), sides, rounds=2)
+    loads: dict[int, Workload] = {}
+    for app, faster in (("deepwalk", 1.82), ("node2vec", 1.90)):
+        run = partial(shared, loads, given.scale, app)
+        one = Side(partial(run, 1), faster)
+        yield Case(
+            f"{app}, two GPUs", partial(run, 2), check_shared, {"one GPU": one}, needs=[gpus(2)]
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sizes = Option("--scale", 22, 18, "of R-MAT"), Option("--queries", 4_000_000, 400_000, "of PPR")
+    sys.exit(main(__doc__, cases, *sizes, needs=(gpus(1),)))

@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS, offsets_of
-from penstock.errors import CorruptFile, InputError
+from penstock.errors import BaseRefused, CorruptFile
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.threads import spread
@@ -33,9 +33,9 @@ _FACTORS = tuple(0x9E3779B97F4A7C15 * odd % 2**64 for odd in (1, 3, 5, 7, 9))
 _WAYS = ("undirected", "directed")
 
 
-def another_kind(path: Any, what: str, before: Any, now: Any) -> InputError:
+def another_kind(path: Any, what: str, before: Any, now: Any) -> BaseRefused:
     """Return the error of a base that differs from today's graph in ``what``."""
-    return InputError(
+    return BaseRefused(
         f"{path} is a base of another kind: {what}",
         expected=str(before),
         got=str(now),
@@ -44,7 +44,7 @@ def another_kind(path: Any, what: str, before: Any, now: Any) -> InputError:
 
 
 def check_base(base: Graph, graph: Graph) -> None:
-    """Raise InputError unless the graphs agree in direction, types, relations and kind of ids."""
+    """Raise BaseRefused unless the graphs agree in direction, types, relations and kind of ids."""
     _check_kind(base.path, _kind_of(base), _kind_of(graph))
 
 

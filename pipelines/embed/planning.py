@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
 
+from penstock.cluster.query import ask_workers
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
@@ -13,7 +18,8 @@ from penstock.kernels.embed_rules import EmbedRules
 from penstock.partition.order import MOST_IN_WIDE
 from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
-from penstock.sizes import does_not_fit
+from penstock.pipelines.job.workers import Workers
+from penstock.sizes import does_not_fit, format_bytes, free_disk
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.evaluation import ranking
 from penstock.workers.embed.layout.buckets import largest_bucket
@@ -21,6 +27,10 @@ from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.train import node_layout
+from penstock.workers.plugin import resources
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 _CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
 _RANKED = 32  # bytes of an edge to rank, and of its ranks
@@ -93,9 +103,7 @@ def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
     """Return the geometry of the table of all vectors."""
     count = partitions_of(training, graph.num_nodes, ranks)
     rows = -(-graph.num_nodes // count)
-    states = training.rules(1).state_width(1)
-    places = 3 if graph.manifest.heldout.get("valid") else 2
-    return Geometry.of(count, rows, training.dim, states, places, files=ranks)
+    return Geometry.of(count, rows, training.dim, training.rules(1).state_width(1))
 
 
 def memory_to_train(
@@ -223,11 +231,71 @@ def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -
     return edges * _RANKED + block * dim * _VALUE + known * 4
 
 
-def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return the disk space of a run: places of all partitions, buckets of edges, ids."""
+def in_memory(training: Training, ranks: int) -> bool:
+    """Return whether memory holds all partitions of a rank."""
+    count = training.partitions or 1
+    return count == 1 or len(training.in_order(count // ranks).states) == 1
+
+
+def disk_to_train(
+    graph: Graph, training: Training, ranks: int = 1, spare: int | None = None
+) -> int:
+    """Return the disk space of a run: versions of all partitions, buckets of edges, ids.
+
+    spare  versions besides those of checkpoints; None: one per partition
+    """
     table = geometry(graph, training, ranks)
-    made = table.files * table.file_bytes
-    return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+    kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
+    made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    return made + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+
+
+def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> int | None:
+    """Return the number of versions besides those of checkpoints; None: one per partition.
+
+    There is at least one for each partition in memory; the others take at most half of the space
+    that then remains. Fewer versions make more checkpoints due, and each writes all partitions in
+    memory.
+
+    there  bytes that the run may use
+    """
+    if ranks > 1 or in_memory(training, ranks):
+        return None
+    table, least = geometry(graph, training), training.held
+    left = there - disk_to_train(graph, training, spare=least)
+    spare = least + max(0, left) // 2 // table.file_bytes
+    return None if spare >= table.partitions else spare
+
+
+def scratch_to_train(
+    graph: Graph, training: Training, ranks: int, workers: Workers, run: Path
+) -> tuple[str | None, CapacityError | None]:
+    """Return the scratch space of the ranks, in words, and the error if there is too little.
+
+    Both are None if memory holds all partitions. Scratch on the run's own disk does not count here:
+    ``disk_to_train`` has its versions, which are moved to the run.
+    """
+    if in_memory(training, ranks):
+        return None, None
+    table, text, problem = geometry(graph, training, ranks), None, None
+    share = table.partitions // ranks * table.file_bytes
+    found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
+    for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
+        needed = share * min(count, ranks)
+        free = next(one[4] for one in found if one[:3] == (host, root, disk))
+        text = text or f"{format_bytes(needed)} on the scratch disk {root} of every host"
+        if needed > free:
+            remedy = "Name another with --worker-scratch, or the run's own disk"
+            where = f"in {root} on {host}"
+            problem = does_not_fit("the partitions of ranks", where, needed, free, remedy=remedy)
+    return text, problem
+
+
+def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int]:
+    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes."""
+    root = resources(dask_worker).scratch_root()
+    there = next(folder for folder in run.parents if folder.exists())
+    return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
@@ -278,8 +346,8 @@ def batch_problem(
     count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
     if batch is None:
         return None
-    if ranks > 1 and count > 1 and len(training.in_order(count // ranks).states) == 1:
-        count = 1  # memory holds all of a rank's partitions
+    if in_memory(training, ranks):
+        count = 1
     if count == 1:
         most = edges if ranks == 1 else edges_of_round(edges, ranks)
     elif batch <= -(-edges // count**2):  # the mean bucket is large enough, so the largest is too

@@ -3,8 +3,8 @@
 run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, by number
 metrics.jsonl   one line per epoch
-checkpoints/    last.safetensors and best.safetensors have relations and name versions of partitions
-                in nodes.table, or with several ranks in nodes-000.table and so on; starts.npy and
+checkpoints/    last.safetensors and best.safetensors have relations and name versions of
+                partitions, which are files such as nodes-0003-000012.table; starts.npy and
                 places.npy have the location of each node
 """
 

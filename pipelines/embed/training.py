@@ -20,9 +20,12 @@ from penstock.pipelines.embed.planning import (
     disk_to_begin,
     disk_to_train,
     fewest_partitions,
+    in_memory,
     memory_there,
     memory_to_begin,
     memory_to_train,
+    scratch_to_train,
+    spare_versions,
     too_large,
     too_wide,
 )
@@ -34,7 +37,7 @@ from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
-from penstock.sizes import plural
+from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
@@ -112,13 +115,18 @@ def train_vectors(
     if ranks > 1:
         where += f", on {ranks} ranks"
     needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
-    disk = disk_to_train(graph, training, ranks)
+    held = checkpoints.folder.glob("nodes-*.table")
+    there = free_disk(out.result) + sum(path.stat().st_size for path in held)
+    spare = spare_versions(graph, training, ranks, there)
+    disk = disk_to_train(graph, training, ranks, spare)
+    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
+    steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
-        steps=(("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}"),),
+        steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
         memory=Need(needed, memory_there(has), f"on every {has.worker}"),
         disk=disk if init is None else disk + disk_to_begin(graph, training, ranks),
-        problem=problem_of(workers, training),
+        problem=problem_of(workers, training) or too_small,
     )
     _warn_in_memory(options, count)
     run = Run(
@@ -144,6 +152,7 @@ def train_vectors(
         () if init is None else init.relations or (),
         run.init_sha256,
         None if mask is None else Candidates.of(mask, training.corrupt),
+        spare,
     )
     warned = False
 
@@ -262,10 +271,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Warn if options of partitions on disk were given, but all partitions are in memory."""
-    names = "prefetch", "order", "buffer"
+    names = "prefetch", "order", "buffer", "storage"
     given = [name for name in names if getattr(options, name) != getattr(Training, name)]
-    count = max(1, (partitions or 1) // options.ranks)
-    if given and (count == 1 or len(options.training.in_order(count).states) == 1):
+    if given and in_memory(replace(options.training, partitions=partitions), options.ranks):
         flags = " and ".join(map(flag, given))
         warn(f"{flags}: of no effect, as all vectors are in memory; --partitions divides them")
 

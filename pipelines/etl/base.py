@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
+from penstock.errors import BaseRefused, UsageError
 from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
@@ -44,6 +44,7 @@ _RULES = (
     "merge_times",
     "since",
     "until",
+    "window",
 )
 _WAYS = ("undirected", "directed")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
@@ -60,7 +61,7 @@ class Base:
         """Open a graph; a zoo is refused."""
         graph = Graph.open(path)
         if graph.manifest.graphs is not None:
-            raise UsageError(f"--base {path} is a zoo", expected="one graph")
+            raise BaseRefused(f"--base {path} is a zoo", expected="one graph")
         return cls(graph)
 
     @property
@@ -102,6 +103,13 @@ class Base:
             raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
         options = replace(options, **found)
+        if options.time is None and (options.since or options.until):
+            raise UsageError(f"{path} has no times", remedy="Leave --since and --until out")
+        if options.window is not None and options.merge_times:
+            raise UsageError(
+                f"{path} was made with --merge-times, and cannot take back what left the window",
+                remedy="Give all edges of today instead of --add and --remove",
+            )
         if options.both_directions == "once" and not options.directed:
             raise UsageError(
                 f"{path} was made with --both-directions once, and does not keep which was first",

@@ -29,7 +29,9 @@ RESUMABLE = (
     "checkpoint_epochs",
     "checkpoint_minutes",
     "prefetch",
+    "storage",
 )
+Storage = Literal["threads", "kvikio", "queues"]
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models with complex numbers: a vector has two halves
 # Options that would be ignored; if no model is given, the graph decides.
@@ -161,6 +163,9 @@ class Training:
     """order in which partitions meet in the buffer"""
     prefetch: bool = True
     """swap partitions while others are trained"""
+    storage: Storage | None = None
+    """how partitions are read and written: threads with O_DIRECT, kvikio, or queues that a kernel
+    fills and the host serves [default: kvikio if GPUDirect Storage works, else threads]"""
 
     def __post_init__(self) -> None:
         if self.model in PAIRED and self.dim % 2:

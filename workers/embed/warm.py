@@ -137,7 +137,7 @@ class WarmStart:
         try:
             yield from self.source.blocks(partition)
         except GraphError:
-            self._check_same()  # training overwrites places that no checkpoint names
+            self._check_same()  # training removes files that no checkpoint names
             raise
 
     def fill_relations(self, values: Array, state: Array) -> None:

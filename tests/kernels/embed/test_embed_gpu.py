@@ -433,8 +433,6 @@ def test_wide_rows_without_a_negative_left(cuda):
 
 def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
     """It may have used memory that the inputs were given, and they are staged on another stream."""
-    from threading import get_ident
-
     import cupy as cp
 
     from penstock.kernels.cuda.embed import cuda_graphs
@@ -445,15 +443,16 @@ def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
         "spin",
     )
     spin((1,), (1,), (np.int64(1000),))
-    captured = cuda_graphs._stream(cp.cuda.Device().id, get_ident(), "capture")
-    idle = []
+    streams, idle = [], []
 
     def prepare():
+        streams.append(cp.cuda.get_current_stream())
         spin((1,), (1,), (np.int64(200_000_000),))  # a tenth of a second
         return cp.zeros(4, cp.float32)
 
     def stage(inputs):
-        idle.append(bool(captured.done))
+        # The first step is not captured: it is staged on the stream that prepares it.
+        idle.append(len(streams) == 1 or bool(streams[-1].done))
         inputs.fill(len(idle))
 
     with cuda_graphs.Workspace() as work:
@@ -461,3 +460,4 @@ def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
             found = work.run("key", prepare, stage, lambda inputs: inputs + 1)
             np.testing.assert_array_equal(found.get(), number + 1)
     assert idle == [True] * 3
+    assert len(streams) == 2
