@@ -62,7 +62,7 @@ def walks(**options: Any) -> Case:
     return Case(
         lambda graph, out, base: penstock.walk(graph, out, base=base, **options),
         same_files,
-        lambda report: float(report.kept / report.walks),
+        lambda report: float(report.from_base.kept / report.walks),
         {0.0: 0.6, 0.1: 1.3},
     )
 
