@@ -111,12 +111,11 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         walks=counted["walks"],
         nodes=counted["nodes"],
         bytes=counted["bytes"],
-        kept=counted["kept"],
         linked_files=counted["linked"],
         anew=anew,
     )
     if options.base is not None:
-        report.from_base = FromBase("walks", report.kept, report.walks - report.kept)
+        report.from_base = FromBase("walks", counted["kept"], report.walks - counted["kept"])
     if report.instead:
         warn(report.instead)
     return report

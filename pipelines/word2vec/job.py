@@ -120,7 +120,9 @@ def train(
     with atomic(out.result / METRICS) as copy:
         shutil.copyfile(scratch / METRICS, copy)
     graph = source.graph
-    of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
+    of: dict[str, Any] = {}
+    if graph is not None:
+        of = {"graph": str(graph.path), "graph_sha256": graph.digest}
     files = [file_entry(out.result, METRICS)]
     if source.rows is not None:
         files.append(source.rows.save(out.result))
