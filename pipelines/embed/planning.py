@@ -14,7 +14,7 @@ from penstock.cluster.query import ask_workers
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
-from penstock.kernels.embed_rules import EmbedRules
+from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.partition.order import MOST_IN_WIDE
 from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
 _RANKED = 32  # bytes of an edge to rank, and of its ranks
 _VALUE = 16  # bytes per value of a query: the query, its answer, and the nodes of both
-_EDGE = 12  # bytes of an edge in its bucket
+_EDGE, _WEIGHT = 12, 4  # bytes of an edge in its bucket, and of its weight
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's position in the layout, and while the layout is made
 _GROUPED = 36  # bytes of a gradient's row number on CPUs, while equal rows are found
@@ -43,7 +43,7 @@ _SORTED = 24  # the same on a GPU
 _THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes per value of the queries of a thread's piece
 _TILE, _TILE_ROWS = 3 << 20, 64  # bytes of a thread's scores, and their least number of rows
 _NEGATIVE = 16  # bytes of a negative in order
-_WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
+WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
 _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 # The most partitions of a rank, whose order is made within seconds; and of all ranks, as each pair
 # of partitions has a bucket.
@@ -71,6 +71,11 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             f"{graph.path} has no relations, which --model {training.model} is for",
             expected="a graph whose edges have relations",
             remedy="Use --model dot, or name their column with penstock etl --relation",
+        )
+    if training.weighted and "weights" not in about.dtypes:
+        raise UsageError(
+            f"{graph.path} has no weights, which --weighted is for",
+            remedy="Name their column with penstock etl --weight",
         )
     if training.batch is not None and training.batch > graph.num_edges:
         raise UsageError(
@@ -141,13 +146,15 @@ def memory_to_train(
     copies = kept + 1 if on_gpu else 2 * kept
     if ranks > 1:
         copies = 3 * (kept + 1)
-    work = 4 * relations * (1 + training.is_reciprocal) * rules.relation_width * copies
+    rows = relations * (1 + training.is_reciprocal) + rules.shared_rows
+    work = 4 * rows * rules.relation_width * copies
     # Every node is a negative of all edges, and of both sides.
     chunks, sides = (1, 1) if training.negatives == "all" else (None, len(rules.sides))
     if on_gpu:
-        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch))
+        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch), relations)
     else:
-        work += _step(rules, batch, negatives, sides, on.cores if on is not None else 0)
+        cores = on.cores if on is not None else 0
+        work += _step(rules, batch, negatives, sides, cores, relations)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     if training.by_degree:
@@ -171,14 +178,17 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
-    relations = (len(init.relations or ()) + rules.inverse) * rules.relation_width
+    rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
+    relations = rows * rules.relation_width
     states = rules.state_width(1)
     ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
     return looked_up + 4 * relations * (1 + states) + ahead
 
 
-def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
+def _step(
+    rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int, relations: int
+) -> int:
     """Return the bytes of a batch on CPUs: gradients, and each thread's tiles of scores.
 
     sides  number of sides with their own negatives
@@ -187,23 +197,24 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
     pieces = pieces_of(batch, rules.chunk)
     threads = min(pieces, cores or pieces)
     nodes = 2 * batch + pieces * sides * negatives
-    relations = _relation_rows(rules, batch)
+    rows = _relation_rows(rules, batch)
     tile = max(_TILE, _TILE_ROWS * negatives * 4 * (2 if rules.is_distance else 1))
     tile += _NEGATIVE * negatives
     thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
-    values = nodes * rules.dim + relations * rules.relation_width
-    return 4 * values + _GROUPED * (nodes + relations) + threads * thread
+    values = nodes * rules.dim + rows * rules.relation_width
+    values += _of_matrices(rules, batch, relations)
+    return 4 * values + _GROUPED * (nodes + rows) + threads * thread
 
 
-def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> int:
+def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int, relations: int) -> int:
     """Return the bytes of a batch on a GPU: gradients, queries, negatives and their sums."""
     sides = len(rules.sides)
     drawn = sides * chunks * negatives
-    relations = _relation_rows(rules, batch)
+    rows = _relation_rows(rules, batch)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
-    values += relations * rules.relation_width
+    values += rows * rules.relation_width + _of_matrices(rules, batch, relations, on_gpu=True)
     scores = 0
-    if rules.dim > _WIDEST_TILE:
+    if rules.dim > WIDEST_TILE:
         # As many rows of a chunk at a time as fit; each such piece has its sums.
         most = -(-batch // chunks)
         at_once = max(1, min(most, _WIDE_SCORES // max(negatives, 1)))
@@ -211,12 +222,25 @@ def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> 
         scores = 4 * at_once * negatives
         values += drawn * rules.dim * pieces if pieces > 1 else 0
     # A step is launched once kernel by kernel; as a CUDA graph it then has its own memory.
-    return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
+    return 2 * (4 * values + _SORTED * (2 * batch + drawn + rows) + scores)
+
+
+def _of_matrices(rules: EmbedRules, batch: int, relations: int, *, on_gpu: bool = False) -> int:
+    """Return the values of gradients of a batch's queries, and of its matrices."""
+    if not rules.has_matrices:
+        return 0
+    queries, matrices = len(rules.sides) * batch, relations * (1 + bool(rules.inverse))
+    composed = rules.model == Model.TUCKER
+    if on_gpu:  # which keeps queries, composes all matrices, and changes others at once
+        return 2 * queries * rules.dim + 2 * composed * matrices * rules.dim**2
+    return queries * rules.dim + (1 + composed) * min(queries, matrices) * rules.dim**2
 
 
 def _relation_rows(rules: EmbedRules, batch: int) -> int:
-    """Return the number of rows of relations' gradients in a batch."""
-    return (len(rules.sides) if rules.inverse else 1) * batch if rules.relation_width else 0
+    """Return the number of rows of relations' gradients in a batch, besides matrices."""
+    if rules.has_matrices or not rules.relation_width:
+        return rules.shared_rows
+    return (len(rules.sides) if rules.inverse else 1) * batch
 
 
 def memory_there(capacity: Capacity) -> int:
@@ -247,7 +271,8 @@ def disk_to_train(
     table = geometry(graph, training, ranks)
     kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
     made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
-    return made + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+    edge = _EDGE + _WEIGHT * training.weighted
+    return made + graph.num_edges * edge + graph.num_nodes * (_ID + _PLACE)
 
 
 def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> int | None:
@@ -371,7 +396,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
         "on a GPU",
         expected=f"--dim {widest:,} or less",
         got=str(training.dim),
-        remedy="Take a smaller --dim, another model, or train on CPUs with --device cpu",
+        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
     )
 
 

@@ -13,8 +13,9 @@ from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.candidates import keep_candidates
-from penstock.pipelines.embed.options import EmbedOptions
+from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
+    WIDEST_TILE,
     batch_problem,
     check_graph,
     disk_to_begin,
@@ -39,7 +40,7 @@ from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates
-from penstock.workers.embed.spec import DISTANCES, Training
+from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
@@ -73,7 +74,14 @@ def train_vectors(
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
     mask = None
-    if options.candidates is not None:
+    by_relation = options.candidates == BY_RELATION
+    if by_relation and not (training.has_relations and graph.manifest.types):
+        raise UsageError(
+            f"--candidates {BY_RELATION} is for relations between nodes of types",
+            expected="a graph whose nodes have types, and a model with relations",
+            remedy="Name types with penstock etl --source-type or --nodes",
+        )
+    if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
     init = _init(options, training, checkpoints, before, out.result)
     begin = 0
@@ -83,15 +91,16 @@ def train_vectors(
 
     def with_tables(training: Training) -> Training:
         """Return options of the same memory: candidates need tables, like drawing by degree."""
-        if mask is None or training.negatives == "all":
+        if not options.candidates or training.negatives == "all":
             return training
         return replace(training, by_degree=training.by_degree or 1.0)
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error if the training does not fit these workers or buckets, else None."""
-        if workers.capacity.on_gpu and training.model in DISTANCES:
-            # Only a worker with a GPU knows the width of its kernels.
-            widest = min(ask_workers(workers.client, _widest).values())
+        if workers.capacity.on_gpu and training.model in (*DISTANCES, *MATRICES):
+            widest = WIDEST_TILE
+            if training.model in DISTANCES:  # only a worker with a GPU knows
+                widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
         large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)
@@ -144,6 +153,9 @@ def train_vectors(
     keep_ids(out.result, graph)
     if mask is not None:
         keep_candidates(out.result, mask)
+    candidates = None if mask is None else Candidates.of(mask, training.corrupt)
+    if by_relation:
+        candidates = Candidates(graph.num_nodes, graph=graph.path)
     task = TrainTask(
         graph.path,
         out.result,
@@ -151,7 +163,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        None if mask is None else Candidates.of(mask, training.corrupt),
+        candidates,
         spare,
     )
     warned = False
@@ -209,10 +221,11 @@ def _init(
         )
     found = Run.load(folder)
     checkpoint_name(folder, "best", found)
-    for name in ("model", "dim", "norm", "optimizer", "is_reciprocal"):
+    for name in ("model", "dim", "relation_dim", "norm", "optimizer", "is_reciprocal"):
         ours, theirs = getattr(training, name), getattr(found.training, name)
-        if name == "norm":
-            ours, theirs = ours or 1, theirs or 1
+        if name in ("norm", "relation_dim"):
+            default = 1 if name == "norm" else training.dim
+            ours, theirs = ours or default, theirs or default
         if ours != theirs:
             option = flag(name.removeprefix("is_"))
             raise UsageError(
@@ -293,6 +306,7 @@ def _warn_ignored(graph: Graph, training: Any) -> None:
     about, found = graph.manifest, []
     if not training.has_relations and about.relations and len(about.relations) > 1:
         found.append(f"{len(about.relations):,} relations")
-    found += [name for name in ("weights", "times") if name in about.dtypes]
+    ignored = ("times",) if training.weighted else ("weights", "times")
+    found += [name for name in ignored if name in about.dtypes]
     if found:
-        warn(f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike")
+        warn(f"{graph.path}: embed ignores its {' and '.join(found)}")

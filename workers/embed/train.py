@@ -39,6 +39,7 @@ from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
+from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import (
@@ -197,10 +198,14 @@ class EmbedTrainer(Trainer):
         self.buffer = opened.enter_context(buffer)
         self.moves = Moves(comm, self.buffer, holders, whole=self.whole)
         self.kernels = kernel("embed", self.buffer.values)
-        mask = self.candidates = None
+        mask = self.candidates = kinds = None
         if task.candidates is not None:
-            mask, self.candidates = task.candidates.mask, task.candidates.groups(self.layout)
-        self.negatives = Negatives(graph, training, self.layout, self.kernels, mask)
+            self.candidates = task.candidates.groups(self.layout)
+            if task.candidates.bits is None:
+                kinds = RelationKinds.of(graph, self.relation_count)
+            else:
+                mask = task.candidates.mask
+        self.negatives = Negatives(graph, training, self.layout, self.kernels, mask, kinds)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
         self.position, self.batches = Position(), 0
@@ -319,6 +324,7 @@ class EmbedTrainer(Trainer):
         if problem is not None:
             raise problem
         rows = 0 if self.relations is None else len(self.relations.values)
+        rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
         every = batches_between(rows, training.batch or BATCH)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
         return position
@@ -455,6 +461,7 @@ class EmbedTrainer(Trainer):
             self.task.run / BUCKETS,
             comm=self.comm,
             seed=self.training.seed,
+            weighted=self.training.weighted,
             threads=cores_of_rank(self.comm),
         )
 
@@ -592,22 +599,27 @@ class EmbedTrainer(Trainer):
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
-            heads, relations, tails = edges.batch(start, start + size)
+            heads, relations, tails, weights = edges.batch(start, start + size)
             typed = None
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
-            chunks, drawn = self.rules.chunks(len(heads)), self._number()
+            drawn, losses = self._number(), []
             lr = self.training.lr_at(self._share())
             self.batches += 1
             number = self.steps_before + self.batches
             with self.busy.batch():
-                batch = Batch(heads, typed, tails, draw(chunks, drawn))
-                loss = self.kernels.step(
-                    nodes, self.relations, batch, self.rules, lr, number, self.work
-                )
+                columns = heads, typed, tails, weights
+                for batch in self.negatives.batches(draw, drawn, self.rules, *columns):
+                    # A CUDA graph has one number of edges.
+                    work = self.work if self.negatives.kinds is None or not gpu() else None
+                    losses.append(
+                        self.kernels.step(
+                            nodes, self.relations, batch, self.rules, lr, number, work
+                        )
+                    )
             self.shared.trained()  # this waits for other ranks, and does not count as training
-            self._losses.append(loss)
+            self._losses.append(sum(losses[1:], losses[0]))
             self._last = batch
             self.epoch_edges += len(heads)
             self.zeros += zeros * len(heads)

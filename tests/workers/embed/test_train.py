@@ -332,10 +332,10 @@ def test_the_loss_of_zeros(model, loss, corrupt, negatives):
 @pytest.mark.parametrize(
     ("model", "more"),
     [
-        *((model, {"n3": 0.7}) for model in ("complex", "distmult")),
+        *((model, {"n3": 0.7}) for model in ("complex", "distmult", "rescal", "tucker")),
         *(
             (model, more)
-            for model in ("complex", "distmult", "transe", "rotate", "dot")
+            for model in ("complex", "distmult", "rescal", "tucker", "transe", "rotate", "dot")
             for more in ({"l2": 0.7}, {"corrupt": "tail"})
         ),
     ],
@@ -346,7 +346,8 @@ def test_the_penalty_in_a_loss(model, more):
     rng = np.random.default_rng(3)
     nodes = Table(rng.normal(size=(9, 4)).astype(np.float32), None)
     width = rules.relation_width
-    relations = Table(rng.normal(size=(6, width)).astype(np.float32), None) if width else None
+    rows = 6 + rules.shared_rows
+    relations = Table(rng.normal(size=(rows, width)).astype(np.float32), None) if width else None
     heads, typed, tails = (rng.integers(0, count, 8).astype(np.int32) for count in (9, 3, 9))
     drawn = rng.integers(0, 9, (len(rules.sides), 1, 5)).astype(np.int32)
     batch = Batch(heads, typed if width else None, tails, drawn)

@@ -2,6 +2,7 @@
 
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
 relations.npy            of each edge, if the graph has relations
+weights.npy              of each edge, over their mean, if the training is weighted
 offsets.npy              the beginning of bucket i * partitions + j, in the section of each rank
 buckets.json             written last: the inputs that the buckets were made from
 
@@ -28,7 +29,7 @@ import numpy as np
 from penstock.arrays import AnyArray, Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.errors import CorruptFile, InputError, MissingFile, TruncatedFile, UsageError
 from penstock.files import save_npy
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 22  # edges that a thread counts or scatters together
 GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
+_OPTIONAL = "relations", "weights"  # columns that only some buckets have
+BatchColumns = tuple[AnyArray, AnyArray | None, AnyArray, AnyArray | None]
+"""Heads, relations (or None), tails and weights (or None)."""
+
 _GAP = 1 << 15  # edges between two sections: more than a page of any of the files
 _HEADER = 128  # bytes of a file without edges
 _GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
@@ -68,12 +73,14 @@ class EdgeBuckets:
     heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
     relations     (edges,) int32, or None
     offsets       (sections, partitions ** 2 + 1) int64
+    weights       (edges,) float32, or None
     """
 
     heads: Array
     tails: Array
     relations: Array | None
     offsets: Array
+    weights: Array | None = None
 
     @property
     def partitions(self) -> int:
@@ -129,6 +136,7 @@ class EdgeBuckets:
             self.heads,
             self.tails,
             self.relations,
+            self.weights,
             begins=np.array([begin for _, begin, _ in runs], np.int64),
             offsets=np.cumsum([0, *(end - begin for _, begin, end in runs)], dtype=np.int64),
             head_rows=np.array([first_rows[bucket[0]] for bucket, _, _ in runs], np.int64),
@@ -153,9 +161,9 @@ class EdgeBuckets:
         """
         body = FORMAT.load(folder)
         with FORMAT.reading(folder):
-            sections, typed = int(body["of"]["sections"]), bool(body["relations"])
+            sections, columns = int(body["of"]["sections"]), [str(name) for name in body["columns"]]
             sums = {name: int(value) for name, value in body["sums"].items()}
-        names = ["heads", "tails", *(["relations"] if typed else [])]
+        names = ["heads", "tails", *(name for name in _OPTIONAL if name in columns)]
         arrays = {name: load_npy(folder / f"{name}.npy", remedy=_REMEDY) for name in names}
         path = folder / "offsets.npy"
         offsets = np.array(load_npy(path, remedy=_REMEDY))
@@ -168,7 +176,8 @@ class EdgeBuckets:
         for name, array in arrays.items():
             stop = (relations or 1) if name == "relations" else max(layout.sizes)
             check_length(array, length, folder / f"{name}.npy", remedy=_REMEDY)
-            check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
+            if name != "weights":
+                check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
             if (got := _sum(array)) != sums.get(name):
                 raise CorruptFile(
                     f"{folder / name}.npy is damaged",
@@ -176,7 +185,8 @@ class EdgeBuckets:
                     got=f"{got}",
                     remedy=_REMEDY,
                 )
-        return EdgeBuckets(arrays["heads"], arrays["tails"], arrays.get("relations"), offsets)
+        optional = arrays.get("relations"), offsets, arrays.get("weights")
+        return EdgeBuckets(arrays["heads"], arrays["tails"], *optional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +200,7 @@ class PhaseEdges:
     heads: Array
     tails: Array
     relations: Array | None
+    weights: Array | None
     begins: Array
     offsets: Array
     head_rows: Array
@@ -201,15 +212,17 @@ class PhaseEdges:
     def __len__(self) -> int:
         return self.count
 
-    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
-        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+    def batch(self, start: int, stop: int) -> BatchColumns:
+        """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
         size = max(0, min(stop, self.count) - start)
         heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
         relations = None if self.relations is None else np.empty(size, np.int32)
+        weights = None if self.weights is None else np.empty(size, np.float32)
         mix_edges(
             self.heads,
             self.tails,
             self.relations,
+            self.weights,
             self.begins,
             self.offsets,
             self.head_rows,
@@ -217,11 +230,11 @@ class PhaseEdges:
             self.keys,
             self.count,
             start,
-            (heads, tails, relations),
+            (heads, tails, relations, weights),
         )
-        return heads, relations, tails
+        return heads, relations, tails, weights
 
-    def batches(self, size: int) -> Iterator[tuple[AnyArray, AnyArray | None, AnyArray]]:
+    def batches(self, size: int) -> Iterator[BatchColumns]:
         """Yield batches of ``size`` edges; the last one may be smaller."""
         for start in range(0, self.count, size):
             yield self.batch(start, start + size)
@@ -234,6 +247,7 @@ def build_buckets(
     *,
     comm: AnyCommunicator | None = None,
     seed: int = 0,
+    weighted: bool = False,
     threads: int | None = None,
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
@@ -254,6 +268,8 @@ def build_buckets(
         The communicator of the ranks, which sort a share of the edges each [default: one rank].
     seed
         Determines the order in each bucket.
+    weighted
+        Whether edges have the graph's weights, divided by their mean.
     threads
         The number of threads that sort on each rank [default: all cores].
 
@@ -261,6 +277,8 @@ def build_buckets(
     ------
     CapacityError
         The disk has not enough space, or is full.
+    InputError
+        A weight is negative or not finite, or all are 0.
     """
     comm = comm or SingleRank()
     names = graph.manifest.relations
@@ -274,6 +292,7 @@ def build_buckets(
         "seed": seed,
         "groups": groups,
         "sections": comm.size,
+        "weighted": weighted,
     }
     found = None
     with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
@@ -287,6 +306,7 @@ def build_buckets(
     first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
     pieces, firsts = every[first:stop], np.cumsum([0, *sizes])[first:]
     counts = np.zeros((len(pieces), buckets * groups), np.int64)
+    totals = np.zeros(len(pieces))  # of weights
 
     def count(number: int) -> None:
         piece = rows_of(graph, pieces[number])
@@ -300,8 +320,12 @@ def build_buckets(
             seed,
             int(firsts[number]),
         )
+        if weighted:
+            totals[number] = _total_weight(piece, graph)
 
     spread(count, range(len(pieces)), threads)
+    total_weight = sum(comm.allgather(float(totals.sum())))
+    scale = np.float32(_over_mean(total_weight, edges, graph) if weighted else 1)
     # The beginning of each section, and of the groups in it.
     begin, offsets = 0, []
     for number, of_rank in enumerate(comm.allgather(counts.sum(axis=0))):
@@ -312,9 +336,9 @@ def build_buckets(
         if number == comm.rank:
             mine = begins
     dtype = id_dtype(max(layout.sizes))
-    kinds = {"heads": dtype, "tails": dtype, "relations": np.dtype(np.int32)}
-    if relations is None:
-        del kinds["relations"]
+    kinds = {"heads": dtype, "tails": dtype}
+    kinds |= {} if relations is None else {"relations": np.dtype(np.int32)}
+    kinds |= {"weights": np.dtype(np.float32)} if weighted else {}
     if comm.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():  # left by a killed run: as large as the new ones
@@ -335,6 +359,7 @@ def build_buckets(
             piece.indptr,
             piece.indices,
             piece.relations,
+            np.asarray(piece.weights, np.float32) * scale if weighted else None,
             piece.first_row,
             layout.starts,
             layout.positions,
@@ -342,6 +367,7 @@ def build_buckets(
             out["heads"],
             out["tails"],
             out.get("relations"),
+            out.get("weights"),
             groups,
             seed,
             int(firsts[number]),
@@ -352,7 +378,8 @@ def build_buckets(
     def mix(group: int) -> None:
         a, b = int(mine[group]), int(mine[group + 1])
         ends = {name: array[a:b] for name, array in out.items()}
-        shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
+        optional = ends.get("relations"), ends.get("weights")
+        shuffle(ends["heads"], ends["tails"], *optional, seed, a)
         found = {name: _sum(array) for name, array in ends.items()}
         with lock:
             for name, value in found.items():
@@ -369,14 +396,15 @@ def build_buckets(
     if comm.rank == 0:
         save_npy(folder, "offsets.npy", np.array(offsets))
         total = {name: sum(one[name] for one in every_sum) for name in kinds}
-        typed = relations is not None
-        FORMAT.save(folder, {"relations": typed, "of": identity, "sums": total})
+        columns = [name for name in _OPTIONAL if name in kinds]
+        FORMAT.save(folder, {"columns": columns, "of": identity, "sums": total})
     comm.barrier()
     if comm.size > 1:
         return EdgeBuckets.open(folder, layout, relations)
     for array in out.values():
         array.flags.writeable = False
-    return EdgeBuckets(out["heads"], out["tails"], out.get("relations"), np.array(offsets))
+    optional = out.get("relations"), np.array(offsets), out.get("weights")
+    return EdgeBuckets(out["heads"], out["tails"], *optional)
 
 
 def not_shared(who: str, what: str) -> UsageError:
@@ -442,7 +470,30 @@ def _open(path: Path) -> Array:
 
 
 def _sum(array: Array) -> int:
-    return int(array.sum(dtype=np.int64))
+    words = array.view(np.int32) if array.dtype == np.float32 else array
+    return int(words.sum(dtype=np.int64))
+
+
+def _total_weight(rows: CSR, graph: Graph) -> float:
+    weights = np.asarray(rows.weights, np.float64)
+    bad = np.flatnonzero(~((weights >= 0) & np.isfinite(weights.astype(np.float32))))
+    if len(bad):
+        source = rows.first_row + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        ends = graph.user_ids([source, int(rows.indices[bad[0]])]).to_pylist()
+        raise InputError(
+            f"{graph.path} has a weight that --weighted cannot use, on the edge from {ends[0]} "
+            f"to {ends[1]}",
+            expected="weights of 0 or more, finite in single precision",
+            got=str(weights[bad[0]]),
+            remedy="Correct the weight and run penstock etl again, or train without --weighted",
+        )
+    return float(weights.sum())
+
+
+def _over_mean(total: float, edges: int, graph: Graph) -> float:
+    if total == 0:
+        raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
+    return edges / total
 
 
 def _digest(array: Array) -> str:
