@@ -142,14 +142,14 @@ def featured(graph: Path) -> Path:
     return made_once(graph, "featured", make)
 
 
-def predictions(*, keep_hidden: bool) -> Case:
+def predictions() -> Case:
     """Return the case of predictions by two layers of SAGE."""
 
     def run(graph: Path, out: Path, base: Path | None) -> Any:
         weights = graph.parent / "run"
         if not weights.exists():
             penstock.gnn.train(featured(graph), weights, model="sage", epochs=2)
-        given = {"graph": featured(graph), "base": base, "keep_hidden": keep_hidden}
+        given = {"graph": featured(graph), "base": base}
         return penstock.gnn.predict(weights, out, **given, cluster="threads")
 
     return Case(
@@ -193,8 +193,7 @@ def near_ranks(one: Path, _: Any, other: Path, __: Any) -> bool:
 
 
 CASES = {
-    "predict": predictions(keep_hidden=False),
-    "predict hidden": predictions(keep_hidden=True),
+    "predict": predictions(),
     "similar": Case(
         neighbours,
         lambda one, _, other, __: same_tables(one, other),
