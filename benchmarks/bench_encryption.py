@@ -1,26 +1,45 @@
 """The cost of encryption: the start of a cluster, and transfers between workers and client.
 
-    python -P benchmarks/bench_encryption.py [--kind local] [--starts 5] [--json]
+    python -P benchmarks/bench_encryption.py [--quick] [--kind mpi]
 
-Clusters of two workers with TLS and with --no-tls, in turn, after one of each that is not counted.
-Sent data is compared before any timing. The exit code is 1 if the start of a cluster takes more
-than 0.3 s longer: the median of the differences between neighbours.
+Clusters of two workers with TLS and with --no-tls, in turn. What is sent is compared.
 """
 
+from __future__ import annotations
+
 import argparse
-import json
-import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from distributed import wait
+from distributed import Client, wait
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, main
 
 from penstock import connect
 
-MOST_SECONDS = 0.3  # the most that TLS may add to the start of a cluster
 MIB = 1 << 20
-TASKS, REPEATS = 100, 3
+
+
+def started(kind: str, no_tls: bool) -> Timed:
+    """Return the seconds until the workers of a cluster are connected."""
+    begun = time.perf_counter()
+    with connect(kind, workers=2, no_tls=no_tls) as client:
+        took = time.perf_counter() - begun
+        return Timed(
+            took, (client.scheduler.address.partition(":")[0], client.submit(sum, [1, 2]).result())
+        )
+
+
+def check_start(values: dict[str, Any]) -> None:
+    assert values["--no-tls"] == ("tcp", 3)
+    assert values["ours"] == ("tls", 3)
 
 
 def drawn(mib: int) -> np.ndarray:
@@ -28,73 +47,45 @@ def drawn(mib: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, mib * MIB, np.uint8)
 
 
-def seconds_of(call) -> float:
-    begun = time.monotonic()
-    call()
-    return time.monotonic() - begun
+def to_client(client: Client, kept: Any) -> np.ndarray:
+    return kept.result()
 
 
-def start(kind: str, no_tls: bool) -> float:
-    """Return the seconds until the workers of a cluster are connected."""
-    begun = time.monotonic()
-    with connect(kind, workers=2, no_tls=no_tls) as client:
-        took = time.monotonic() - begun
-        assert client.scheduler.address.startswith("tcp" if no_tls else "tls")
-        assert client.submit(sum, [1, 2]).result() == 3
-    return took
+def to_worker(client: Client, kept: Any) -> Timed:
+    """Send bytes from a worker to the other."""
+    first, second = client.scheduler_info(n_workers=-1)["workers"]
+    large = client.submit(np.ones, 256 * MIB, np.uint8, workers=[first], pure=False)
+    wait(large)
+    begun = time.perf_counter()
+    size = client.submit(len, large, workers=[second], pure=False).result()
+    return Timed(time.perf_counter() - begun, size)
 
 
-def transfers(kind: str, no_tls: bool) -> dict[str, float]:
-    """Return medians of seconds by kind of message."""
-    found = {}
-    with connect(kind, workers=2, no_tls=no_tls) as client:
-        first, second = client.scheduler_info(n_workers=-1)["workers"]
-        kept = client.submit(drawn, 64, pure=False)
-        np.testing.assert_array_equal(kept.result(), drawn(64))
-        found["64 MiB to the client"] = statistics.median(
-            seconds_of(kept.result) for _ in range(REPEATS)
-        )
-        times = []
-        for _ in range(REPEATS):
-            large = client.submit(np.ones, 256 * MIB, np.uint8, workers=[first], pure=False)
-            wait(large)
-            read = client.submit(len, large, workers=[second], pure=False)
-            times.append(seconds_of(read.result))
-            assert read.result() == 256 * MIB
-            del large, read
-        found["256 MiB from worker to worker"] = statistics.median(times)
-        found["a task of nothing"] = statistics.median(
-            seconds_of(client.submit(int, pure=False).result) for _ in range(TASKS)
-        )
-    return found
+def nothing(client: Client, kept: Any) -> int:
+    return sum(client.submit(int, pure=False).result() for _ in range(100))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kind", choices=("local", "mpi"), default="local")
-    parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    starts = {no_tls: [] for no_tls in (False, True)}
-    for number in range(given.starts + 1):
-        for no_tls, seconds in starts.items():
-            took = start(given.kind, no_tls)
-            if number:  # the first loads libraries
-                seconds.append(took)
-    pairs = zip(starts[False], starts[True], strict=True)
-    more = statistics.median(tls - plain for tls, plain in pairs)
-    sent = [transfers(given.kind, no_tls) for no_tls in starts]
-    medians = {"start": [statistics.median(seconds) for seconds in starts.values()]}
-    medians |= {name: [one[name] for one in sent] for name in sent[0]}
-    if given.json:
-        print(json.dumps({"seconds": medians, "start": {"more": more, "most": MOST_SECONDS}}))
-    else:
-        print(f"{'':32}{'TLS':>10}{'--no-tls':>10}")
-        for name, (tls, plain) in medians.items():
-            print(f"{name:32}{tls:10.4f}{plain:10.4f} s")
-        print(f"TLS adds {more:.3f} s to the start; at most {MOST_SECONDS} s")
-    return int(more > MOST_SECONDS)
+def check_sent(right: Any, values: dict[str, Any]) -> None:
+    for value in values.values():
+        np.testing.assert_array_equal(value, right)
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    plain = Side(partial(started, given.kind, True), 0.89)
+    yield Case("start", partial(started, given.kind, False), check_start, {"--no-tls": plain})
+    with ExitStack() as stack:
+        clients = {}
+        for no_tls in (False, True):
+            client = stack.enter_context(connect(given.kind, workers=2, no_tls=no_tls))
+            clients[no_tls] = client, client.submit(drawn, 64, pure=False)
+        for name, send, right, ratio in (
+            ("64 MiB to the client", to_client, drawn(64), 0.39),
+            ("256 MiB from worker to worker", to_worker, 256 * MIB, 0.35),
+            ("100 tasks of nothing", nothing, 0, 0.99),
+        ):
+            ours, theirs = (partial(send, *clients[no_tls]) for no_tls in (False, True))
+            yield Case(name, ours, partial(check_sent, right), {"--no-tls": Side(theirs, ratio)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, cases, Option("--kind", "local", "local", "of clusters: local, mpi")))

@@ -1,26 +1,28 @@
-"""Speed of making graphs, compared with the limits of the machine's cores and disk.
+"""Making graphs, compared with writing and hashing files of their size, and with NumPy.
 
-    python benchmarks/bench_generate.py [--scale 22] [--folder /scratch]
+    python -P benchmarks/bench_generate.py [--quick] [--scale 22] [--folder /scratch]
 
-First a small graph of each kind is compared with an independent construction from the naive kernels
-(or with its options); nothing is timed if one differs. Each kind then runs in a separate process,
-like the command, with cached kernels; the peak is that process's largest resident memory. Ceilings:
-a file of the graph's size is written and hashed alone, and edges are drawn alone on one core.
+A small R-MAT graph must equal SciPy's of the naive kernels' edges, and others their options. Each
+kind runs in a process, like the command. The floor is to write and hash a file of the graph's size.
+Drawing edges alone is compared with the naive kernel, on one core.
 """
+
+from __future__ import annotations
 
 import argparse
 import hashlib
-import os
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import scipy.sparse as sp
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, clock, command, main, penstock
 
 from penstock import Graph, generate
 from penstock.kernels import generate_rules
@@ -29,146 +31,116 @@ from penstock.kernels.naive import rmat as naive
 from penstock.kernels.naive.scramble import scramble
 from penstock.kernels.streams import Stream
 
-CHILD = """
-import json, resource, sys
-from penstock import generate
-kind, out, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-report = generate(kind, out, quiet=True, **options).to_dict()
-report["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps(report))
-"""
+SHARES = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
-def check(folder: Path) -> None:
-    """Compare a small R-MAT graph with SciPy's, and check the others."""
-    generate("rmat", folder / "c", scale=12, weights="1,5", quiet=True)
-    graph = Graph.open(folder / "c")
+def small(path: Path) -> Path:
+    """Make the graph that is compared with SciPy's."""
+    generate("rmat", path, scale=12, weights="1,5", quiet=True, overwrite=True)
+    return path
+
+
+def check_small(values: dict[str, Any]) -> None:
+    graph = Graph.open(values["ours"])
+    graph.validate()
     names = scramble(0, Stream.RMAT_SCRAMBLE, 0, 4096, 4096)
-    u, v = naive.edges(0, 12, generate_rules.thresholds(0.57, 0.19, 0.19), 0, 16 << 12, names)
+    u, v = naive.edges(0, 12, SHARES, 0, 16 << 12, names)
     u, v = u[u != v], v[u != v]
     ends = np.concatenate([u, v]), np.concatenate([v, u])
     truth = sp.csr_matrix((np.ones(len(ends[0])), ends), shape=(4096, 4096))
     kept = np.flatnonzero(np.diff(truth.indptr))
-    truth = truth[kept][:, kept]
-    csr = graph.csr()
-    same = [
-        np.array_equal(csr.indptr, truth.indptr),
-        np.array_equal(csr.indices, truth.indices),
-        np.array_equal(graph.user_ids(), kept),
-        np.array_equal(
-            csr.weights,
-            naive.weights(0, kept[csr.sources()], kept[csr.indices], 1, 5, ordered=False),
-        ),
-    ]
-    for kind in ("sbm", "kg", "zoo"):
-        generate(kind, folder / kind, quiet=True, **({"graphs": 50} if kind == "zoo" else {}))
-        Graph.open(folder / kind).validate()
-    degree = Graph.open(folder / "sbm").degrees.mean()
-    same.append(abs(degree - 16) < 0.3)
-    if not all(same):
-        raise SystemExit(f"generated graphs are wrong: {same}")
-    print("checked: R-MAT equals SciPy's graph of the naive edges; the others are valid\n")
+    truth, csr = truth[kept][:, kept], graph.csr()
+    assert np.array_equal(csr.indptr, truth.indptr)
+    assert np.array_equal(csr.indices, truth.indices)
+    assert np.array_equal(graph.user_ids(), kept)
+    drawn = naive.weights(0, kept[csr.sources()], kept[csr.indices], 1, 5, ordered=False)
+    assert np.array_equal(csr.weights, drawn)
 
 
-def timed(kind: str, folder: Path, **options: object) -> dict[str, float]:
-    """Make a graph in a process of its own and return its report."""
-    import json
-
-    out = folder / "g"
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD, kind, str(out), json.dumps(options)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    report: dict[str, float] = json.loads(done.stdout)
-    report["process"] = time.perf_counter() - start
-    shutil.rmtree(out)
-    return report
+def made(kind: str, out: Path, options: dict[str, Any]) -> Timed:
+    """Run the command; return the graph and its peak of memory."""
+    words = [w for name, value in options.items() for w in (f"--{name.replace('_', '-')}", value)]
+    words = [word for word in words if word is not True]
+    run = command(penstock("generate", kind, out, "-q", "--overwrite", *words))
+    return Timed(run.seconds, (out, run.value.together))
 
 
-def write_alone(folder: Path, size: int) -> float:
-    """Return the seconds that hashing and writing ``size`` bytes takes."""
-    block = np.random.default_rng(0).bytes(1 << 24)
-    start = time.perf_counter()
-    digest = hashlib.sha256()
+def check(options: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Raise unless the graph is valid, and as large as was asked for."""
+    path, peak = values["ours"]
+    if options.get("format") == "parquet":
+        edges = sum(pq.ParquetFile(f).metadata.num_rows for f in path.glob("*.parquet"))
+        assert edges == round(options["edge_factor"] * 2 ** options["scale"])
+        pq.read_table(path)
+        return {"edges": edges, "GB at most": peak / 1e9}
+    graph = Graph.open(path)
+    graph.validate()
+    asked = {"nodes": graph.num_nodes, "entities": graph.num_nodes, "graphs": graph.manifest.graphs}
+    for name, found in asked.items():
+        assert name not in options or found == options[name]
+    if "scale" in options:
+        assert 0.4 * 2 ** options["scale"] < graph.num_nodes <= 2 ** options["scale"]
+    return {"nodes": graph.num_nodes, "edges": graph.num_edges, "GB at most": peak / 1e9}
+
+
+def written(folder: Path, path: Path) -> Timed:
+    """Hash and write as many bytes as a graph has."""
+    block, digest = np.random.default_rng(0).bytes(1 << 20), hashlib.sha256()
+    size = sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    begun = clock()
     with (folder / "plain").open("wb") as file:
-        for _ in range(size >> 24):
+        for _ in range(max(size >> 20, 1)):
             digest.update(block)
             file.write(block)
-    seconds = time.perf_counter() - start
-    (folder / "plain").unlink()
-    return seconds
+    return Timed(clock() - begun)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", type=int, default=22, help="of the R-MAT graphs (default 22)")
-    parser.add_argument("--folder", default=None, help="output folder (default: a temporary one)")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        folder = Path(name)
-        check(folder)
-        scale = arguments.scale
-        hundred = 100e6 / 2**22  # edges for each node: 100 M at scale 22
-        runs = {
-            f"R-MAT {scale}, factor 16, weights, relations": (
-                "rmat",
-                {"scale": scale, "weights": "1,5", "relations": 5},
-            ),
-            f"R-MAT {scale}, factor {hundred:.1f}": (
-                "rmat",
-                {"scale": scale, "edge_factor": hundred},
-            ),
-            "the same, directed": (
-                "rmat",
-                {"scale": scale, "edge_factor": hundred, "undirected": False},
-            ),
-            "the same, Parquet": (
-                "rmat",
-                {"scale": scale, "edge_factor": hundred, "format": "parquet"},
-            ),
-            "the same graph in 1.5 GB": (
-                "rmat",
-                {"scale": scale, "edge_factor": hundred, "memory": "1.5GB"},
-            ),
-            "SBM, 1 M nodes, 64 features": ("sbm", {"nodes": 1_000_000}),
-            "knowledge graph, 1 M entities, 20 M triples": (
-                "kg",
-                {"entities": 1_000_000, "triples": 20_000_000, "relations": 100},
-            ),
-            "zoo, 20,000 graphs": ("zoo", {"graphs": 20_000}),
-        }
-        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-        print("| graph | nodes | drawn | stored | s | M drawn/s | peak GB | written GB | alone s |")
-        print("|---|---|---|---|---|---|---|---|---|")
-        for title, (kind, options) in runs.items():
-            report = timed(kind, folder, **options)
-            alone = write_alone(folder, int(report["bytes"]))
-            print(
-                f"| {title} | {report['nodes']:,} | {report['drawn']:,} | {report['edges']:,} "
-                f"| {report['process']:.1f} | {report['drawn'] / report['process'] / 1e6:.1f} "
-                f"| {report['peak'] / 1e9:.2f} | {report['bytes'] / 1e9:.2f} | {alone:.1f} |",
-                flush=True,
-            )
-        draw_alone()
+def drawn(module: Any, count: int, total: int) -> Timed:
+    """Draw edges of scale 22; return the seconds of a number of them."""
+    begun = clock()
+    edges = module.edges(0, 22, SHARES, 0, count)
+    return Timed((clock() - begun) * total / count, [np.asarray(each[:10_000]) for each in edges])
 
 
-def draw_alone() -> None:
-    """Print what drawing an edge costs on one core, in NumPy and in Numba."""
-    shares = generate_rules.thresholds(0.57, 0.19, 0.19)
-    cost = {}
-    for name, module, count in (("NumPy", naive, 1 << 18), ("Numba", cpu, 1 << 23)):
-        module.edges(0, 22, shares, 0, 1000)
-        start = time.perf_counter()
-        module.edges(0, 22, shares, 0, count)
-        cost[name] = (time.perf_counter() - start) / count * 1e9
-    print(
-        f"\nan edge of scale 22, one core: NumPy {cost['NumPy']:.0f} ns, "
-        f"Numba {cost['Numba']:.1f} ns, {cost['NumPy'] / cost['Numba']:.0f} times as fast"
-    )
+def check_drawn(values: dict[str, Any]) -> None:
+    for mine, truth in zip(values["ours"], values["NumPy"], strict=True):
+        np.testing.assert_array_equal(mine, truth)
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    folder, scale = given.scratch, given.scale
+    yield Case("R-MAT 12, like SciPy's", partial(small, folder / "small"), check_small)
+    many = 1 << 23
+    theirs = {"NumPy": Side(partial(drawn, naive, 1 << 18, many), 20.0)}
+    yield Case("edges alone", partial(drawn, cpu, many, many), check_drawn, theirs, (many, "edges"))
+    size = {"scale": scale, "edge_factor": 100e6 / 2**22}
+    part = 2.0 ** (scale - 22)
+    # A graph, and the measured share of its floor.
+    kinds: dict[str, tuple[str, dict[str, Any], float]] = {
+        "weights, relations": ("rmat", {"scale": scale, "weights": "1,5", "relations": 5}, 0.26),
+        "R-MAT": ("rmat", size, 0.086),
+        "directed": ("rmat", size | {"directed": True}, 0.1),
+        "Parquet": ("rmat", size | {"format": "parquet"}, 0.31),
+        "in 1.5 GB": ("rmat", size | {"memory": "1.5GB"}, 0.048),
+        "SBM": ("sbm", {"nodes": int(1e6 * part)}, 0.12),
+        "knowledge graph": (
+            "kg",
+            {"entities": int(1e6 * part), "triples": int(2e7 * part), "relations": 100},
+            0.03,
+        ),
+        "zoo": ("zoo", {"graphs": int(20_000 * part)}, 0.24),
+    }
+    for name, (kind, options, share) in kinds.items():
+        out = folder / "g"
+        floor = Side(partial(written, folder, out), share, share * 0.03, floor=True)
+        yield Case(
+            f"{name}, scale {scale}" if "scale" in options else name,
+            partial(made, kind, out, options),
+            partial(check, options),
+            {"writing": floor},
+            rounds=3,
+        )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__, cases, Option("--scale", 22, 16, "of R-MAT; others in proportion")))

@@ -1,91 +1,304 @@
-"""Speed of training GNNs on one device, compared with PyG and the floor, and their accuracy.
+"""Training GNNs on one device, compared with tuned PyTorch, PyG and the floor; and their accuracy.
 
-    python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on CPUs
-    python -P benchmarks/bench_gnn.py accuracy --pyg VENV/bin/python           Cora, ten seeds
-    python -P benchmarks/bench_gnn.py --gpu [--pyg PYTHON] [--ways csr,...]    on one GPU
-        [--precision bf16] [--no-cuda-graph]
-    python -P benchmarks/bench_gnn.py write amazon-like GRAPH                  only make a graph
+    python -P benchmarks/bench_gnn.py [--quick] --peers VENV/bin/python     torch, torch_geometric
+    python -P benchmarks/bench_gnn.py write amazon-like GRAPH               only make a graph
 
-An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases.
-Each side trains in a separate process, one after the other, from the same arrays and the same first
-weights; times count only if the losses of the first epochs agree. Times are medians without the
-first epoch. The peak is that of the process, Python and libraries included (on GPUs: of the pool of
-CuPy or torch). On CPUs all of PyG's ways are timed, also with normalisation once ("cached"), and
-the fastest counts; on a GPU those of --ways. The exit code is 1 if a promise is broken. Cora is
-read from PENSTOCK_DATA. --pyg names a Python with torch and torch_geometric.
+An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases,
+in fp32. Each side trains in a separate process, from the same arrays and the same first weights;
+the losses of the first epochs must agree. Times are medians without the first epochs; peaks are
+those of the process with its libraries, on GPUs of the pool of CuPy or torch. "PyTorch" is as its
+authors would tune it: CSR, normalised once, a cached transpose for the backward pass, and the first
+aggregation of dense features computed once. PyG's ways are its layers over edge_index and over
+torch.sparse_csr, normalised once. Accuracy on Cora is compared with PyG's, of ten seeds.
 
-The floor is the least time of gathered rows, indices and products at rates measured first. On a
-GPU, rows come from the L2 or from memory, by the power law of the sources, and products run at the
-rate of TF32 or of their operands in memory, whichever is slower. Elementwise passes are not
-counted. A gather can beat its floor, because the L1 serves some rows.
+The floor is the least time of gathered rows, indices and products at rates measured first; see
+gnn_floor.py. A gather can beat it, because the L1 serves some rows.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gnn_floor import cores_floor, gpu_floor, work_of
+from gnn_graphs import Data, cora, cora_like, products_like, write_case, write_graph
+from gnn_rates import gpu_rates
+from harness import Case, Side, Timed, command, data, gpus, in_peers, main, slow
 
-from gnn_accuracy import accuracy
-from gnn_cores import speed
-from gnn_gpu import GPU_CASES, WAYS, gpu_speed
-from gnn_graphs import write_graph
-from gnn_sides import ours
-
-
-def main() -> int:
-    """Run the requested measurement."""
-    if sys.argv[1:2] == ["ours"]:
-        print(json.dumps(ours(*sys.argv[2:])))
-        return 0
-    if sys.argv[1:2] == ["write"]:
-        case = GPU_CASES[sys.argv[2]]
-        write_graph(Path(sys.argv[3]), case.make(), np.zeros(case.nodes, np.int8))
-        return 0
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("speed", "accuracy"), default="speed")
-    parser.add_argument("--pyg", metavar="PYTHON", help="a Python with torch and torch_geometric")
-    parser.add_argument("--threads", type=int, default=2, help="for Penstock and for PyG")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="graphs whose name contains this"
-    )
-    parser.add_argument("--gpu", action="store_true", help="the four graphs of the table, on a GPU")
-    parser.add_argument(
-        "--ways",
-        type=ways_of,
-        default=("csr-cached",),
-        metavar="WAY,WAY",
-        help=f"how PyG is timed on a GPU: some of {', '.join(WAYS)}; csr-cached if not given",
-    )
-    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
-    parser.add_argument(
-        "--no-cuda-graph", action="store_true", help="launch kernels one by one on a GPU"
-    )
-    parser.add_argument(
-        "--peer-results", type=Path, help="keep PyG's accuracies here, and use them"
-    )
-    given = parser.parse_args()
-    if given.gpu:
-        graph = "no" if given.no_cuda_graph else "yes"
-        return int(not gpu_speed(given.pyg, given.ways, given.only, given.precision, graph))
-    python = given.pyg or sys.executable
-    if given.what == "accuracy":
-        return int(not accuracy(python, given.threads, given.peer_results))
-    return int(not speed(python, given.threads, given.only))
+PEERS = Path(__file__).with_name("gnn_peers.py")
+AGREEMENT, AGREED = 1e-4, 3  # of losses, relatively, in the first epochs
+WARM = 2  # epochs that are not timed
+ACCURACY, SEEDS = {"gcn": 0.01, "sage": 0.02, "gat": 0.01}, 10
 
 
-def ways_of(text: str) -> tuple[str, ...]:
-    """Return the ways of a list with commas."""
-    ways = tuple(text.split(","))
-    for way in ways:
-        if way not in WAYS:
-            raise argparse.ArgumentTypeError(f"no way of PyG: {way!r}; there are {', '.join(WAYS)}")
-    return ways
+@dataclass(frozen=True)
+class Graph:
+    """A graph, and the measured ratios of PyTorch, of PyG and of the floor."""
+
+    make: Callable[[], Data]
+    hidden: tuple[int, ...] = (32, 32)
+    epochs: int = 10
+    ways: tuple[str, ...] = ("edge_index-cached", "csr-cached")
+    ratios: tuple[float | None, ...] = (None, None, None)  # as ways, after the tuned way
+    floor: float | None = None
+    quick: bool = False
+
+
+SPARSE: dict[str, Any] = {"epochs": 100, "ways": ("edge_index-cached", "csr-cached-sparse")}
+CORA_16 = 16 * 2708, 16 * 5278  # nodes and edges
+CORES = {
+    "products-like / 16": Graph(
+        lambda: products_like(153_064, 7_731_250, 100, 47), ratios=(3.0, 36.5, 14.6), floor=0.62
+    ),
+    "Cora, 2 layers of 64": Graph(
+        cora, (64,), **SPARSE, ratios=(None, 4.4, 3.6), floor=0.34, quick=True
+    ),
+    "Cora, 3 layers of 32": Graph(cora, **SPARSE, ratios=(None, 2.5, 3.4), floor=0.19),
+    "Cora x 16, 2 layers of 64": Graph(
+        lambda: cora_like(*CORA_16, 1433, 18), (64,), **SPARSE, ratios=(None, 5.9, 4.3), floor=0.51
+    ),
+    "Cora x 16, 3 layers of 32": Graph(
+        lambda: cora_like(*CORA_16, 1433, 18), **SPARSE, ratios=(None, 6.2, 3.9), floor=0.40
+    ),
+    "as large as CoraFull": Graph(
+        lambda: cora_like(19_793, 63_421, 8710, 57, 70),
+        (64,),
+        **SPARSE,
+        ratios=(None, 12.2, 6.1),
+        floor=0.74,
+    ),
+}
+
+
+def on_device(nodes: int, edges: int, width: int, classes: int) -> Data:
+    """Draw a graph on the GPU, and free the GPU's memory."""
+    import cupy as cp
+
+    made = products_like(nodes, edges, width, classes, cp)
+    cp.get_default_memory_pool().free_all_blocks()
+    return made
+
+
+GPU: dict[str, Any] = {"epochs": 30, "ways": ("csr-cached",)}
+GPUS = {
+    "arxiv-like": Graph(
+        lambda: on_device(169_343, 2_330_000, 128, 40),
+        **GPU,
+        ratios=(None, 5.5),
+        floor=0.26,
+        quick=True,
+    ),
+    "products-like": Graph(
+        lambda: on_device(2_449_029, 123_700_000, 100, 47), **GPU, ratios=(2.7, 8.8), floor=0.64
+    ),
+    "reddit-like": Graph(
+        lambda: on_device(232_965, 114_600_000, 602, 41), **GPU, ratios=(3.3, 14.7), floor=0.89
+    ),
+    "amazon-like": Graph(
+        lambda: on_device(1_569_960, 264_300_000, 200, 107), **GPU, ratios=(None, 11.3), floor=0.75
+    ),
+}
+
+
+def trained(folder: str, widths: str, epochs: str, device: str) -> dict[str, Any]:
+    """Train in this process, and return losses, seconds and peak."""
+    import dask
+
+    dask.config.set({"penstock.device": device})
+    from penstock.workers.gnn.plan.spec import Layer, Model, Training
+
+    hidden = [int(width) for width in widths.split(",")][1:-1]
+    model = Model([*(Layer("gcn", width) for width in hidden), Layer("gcn")])
+    training = Training(epochs=int(epochs), weight_decay=0.0, checkpoint_epochs=0)
+    run = Path(folder) / "run"
+    run.mkdir(exist_ok=True)
+    result = by_penstock(Path(folder) / "graph", run, model, training, device)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "seconds": [line["seconds"] for line in lines],
+        "losses": [line["train"]["loss"] for line in lines],
+        "peak": result.memory if device == "gpu" else resident(),
+    }
+
+
+def by_penstock(graph: Path, run: Path, model: Any, training: Any, device: str) -> Any:
+    """Plan and train on one rank."""
+    from penstock.graph import Graph as Opened
+    from penstock.workers.comm.single import SingleRank
+    from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+    from penstock.workers.gnn.plan.lowering import lower
+    from penstock.workers.gnn.plan.rates import machine_rates
+    from penstock.workers.gnn.task import TrainTask
+    from penstock.workers.gnn.train import train
+
+    opened = Opened.open(graph)
+    model = model.complete(outputs_of(opened))
+    facts = facts_of(opened, None, training=training, on_gpu=device == "gpu")
+    plan = lower(model, facts, training, machine_rates(device))
+    return train(SingleRank(), TrainTask(graph, None, model, training, plan, run))
+
+
+def resident() -> int:
+    # Not ru_maxrss, which includes the parent's memory at the fork.
+    status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
+    return 1024 * int(status.split()[0])
+
+
+def called(python: str, script: Path, *words: Any) -> Timed:
+    """Run one side in a process; return the median of its epochs, and what it found.
+
+    Without TF32: on a GPU only the floor's products use it.
+    """
+    run = command([python, "-P", "-W", "ignore", script, *words], CUPY_TF32="0").value
+    found = json.loads(run.out.splitlines()[-1])
+    if "seconds" not in found:
+        return Timed(float("inf"), found)  # the GPU's memory did not suffice
+    return Timed(statistics.median(found["seconds"][WARM:]), found)
+
+
+def check(values: dict[str, Any]) -> dict[str, Any]:
+    mine, figures = values.pop("ours"), {}
+    for side, theirs in values.items():
+        if theirs is None or "losses" not in theirs:
+            continue
+        a, b = (np.array(found["losses"][:AGREED]) for found in (mine, theirs))
+        apart = float(np.max(np.abs(a - b) / np.abs(b)))
+        assert apart <= AGREEMENT, f"losses differ from those of {side} by {apart:.1e}"
+        figures |= {f"losses differ, {side}": apart, f"MB, {side}": theirs["peak"] / 1e6}
+    return {"MB": mine["peak"] / 1e6, **figures}
+
+
+def roles_of(labels: Any, seed: int) -> Any:
+    """Return 20 nodes of each class to train on, 500 others to validate on, the rest to test on."""
+    draw = np.random.default_rng(seed)
+    roles, order = np.full(len(labels), 2, np.int8), draw.permutation(len(labels))
+    train = np.concatenate([order[labels[order] == c][:20] for c in range(int(labels.max()) + 1)])
+    roles[train] = 0
+    roles[order[roles[order] == 2][:500]] = 1
+    return roles
+
+
+def accuracy(folder: Path, made: Data, kind: str, seeds: int) -> list[float]:
+    """Train models of this kind; return the test accuracies of the weights that runs keep."""
+    import shutil
+
+    from penstock.workers.gnn.plan.spec import Layer, Model, Training
+
+    drop = 0.6 if kind == "gat" else 0.5
+    layers: tuple[Layer, ...] = Layer(kind, 64, dropout=drop), Layer(kind)
+    if kind == "gat":
+        first = Layer("gat", 64, "elu", dropout=drop, heads=8, attention_dropout=drop)
+        layers = first, Layer("gat", attention_dropout=drop)
+    found = []
+    for seed in range(seeds):
+        graph, run = folder / "seeded", folder / f"run-{kind}"
+        write_graph(graph, made, roles_of(made.labels, seed))
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir()
+        rate = 0.005 if kind == "gat" else 0.01
+        training = Training(epochs=200, lr=rate, weight_decay=5e-4, seed=seed, checkpoint_epochs=0)
+        result = by_penstock(graph, run, Model(layers, input_dropout=drop), training, "cpu")
+        found.append(float(result.metrics["test"]["score"]))
+    return found
+
+
+def pyg_accuracy(folder: Path, python: str, kind: str, threads: int) -> Timed:
+    run = command([python, "-P", "-W", "ignore", PEERS, "accuracy", folder, kind, threads])
+    return Timed(run.seconds, json.loads(run.value.out.splitlines()[-1])["accuracy"])
+
+
+def check_accuracy(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    mine, theirs = np.array(values["ours"]), np.array(values["PyG"])
+    assert (mine <= 1).all()
+    assert mine.mean() >= theirs.mean() - ACCURACY[kind], (mine.mean(), theirs.mean())
+    figures = {"ours": mine.mean(), "deviation": mine.std(), "PyG": theirs.mean()}
+    return {**figures, "its deviation": theirs.std()}
+
+
+def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator[Case]:
+    """Yield the case of each graph; a quick run leaves some out."""
+    on_gpu = gpus(1)() is None
+    device, threads = ("gpu" if on_gpu else "cpu"), os.cpu_count() or 1
+    peer = [in_peers(given, "torch", "torch_geometric")]
+    rates = None
+    if on_gpu:
+        os.environ["CUPY_TF32"] = "1"  # before cupy is first imported, which reads it
+        rates = gpu_rates()
+    for name, graph in graphs.items():
+        if (given.quick and not graph.quick) or (given.only and given.only not in name):
+            continue
+        made, folder = graph.make(), given.scratch / name.replace(" ", "-").replace("/", "")
+        widths = [made.features.shape[1], *graph.hidden, made.classes]
+        folder.mkdir()
+        write_case(folder, made, widths)
+        work, told = work_of(made, widths), ",".join(map(str, widths))
+        del made
+        sides = {}
+        for way, ratio in zip(("tuned", *graph.ways), graph.ratios, strict=False):
+            words = ("epochs", folder, way, max(graph.epochs // 3, 6), threads, device)
+            run = partial(called, given.peers, PEERS, *words)
+            title = "PyTorch" if way == "tuned" else f"PyG {way}"
+            sides[title] = Side(run, ratio, needs=peer, once=way != "tuned" or given.quick)
+        least = partial(gpu_floor, work, rates) if rates else partial(cores_floor, work, threads)
+        sides["floor"] = Side(lambda run=least: Timed(run()), graph.floor, floor=True)
+        yield Case(
+            name,
+            partial(
+                called, sys.executable, Path(__file__), "ours", folder, told, graph.epochs, device
+            ),
+            check,
+            sides,
+            rounds=3,
+            needs=[data] if graph.make is cora else [],
+        )
+
+
+def accuracies(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield a case for each model on Cora."""
+    if data() is not None:
+        return
+    threads = os.cpu_count() or 1
+    made, folder = cora(), given.scratch / "accuracy"
+    folder.mkdir()
+    write_case(folder, made, [made.features.shape[1], 64, made.classes])
+    with np.load(folder / "peer.npz") as file:
+        roles = np.stack([roles_of(made.labels, seed) for seed in range(SEEDS)])
+        np.savez(folder / "peer.npz", **{**file, "roles": roles})
+    for kind in ACCURACY:
+        theirs = partial(pyg_accuracy, folder, given.peers, kind, threads)
+        yield Case(
+            f"accuracy of {kind} on Cora",
+            partial(accuracy, folder, made, kind, SEEDS),
+            partial(check_accuracy, kind),
+            {"PyG": Side(theirs, once=True)},
+            rounds=1,
+            needs=[in_peers(given, "torch", "torch_geometric"), *slow(given)],
+        )
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    on_gpu = gpus(1)() is None
+    yield from graph_cases(GPUS if on_gpu else CORES, given)
+    if not on_gpu:
+        yield from accuracies(given)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["ours"]:
+        print(json.dumps(trained(*sys.argv[2:])))
+    elif sys.argv[1:2] == ["write"]:
+        graph = GPUS[sys.argv[2]].make()
+        write_graph(Path(sys.argv[3]), graph, np.zeros(graph.csr.rows, np.int8))
+    else:
+        sys.exit(main(__doc__, cases))

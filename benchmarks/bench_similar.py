@@ -1,30 +1,35 @@
 """All neighbours by an index, against comparing all pairs: CPU time, and recall.
 
-    python -P benchmarks/bench_similar.py [--vectors 1000000] [--folder /scratch]
+    python -P benchmarks/bench_similar.py [--quick] [--vectors 1000000] [--folder /scratch]
 
 The vectors are drawn from a mixture of Gaussians: 100 of each centre, whose values have a standard
 deviation of 1, and those of its vectors one of 0.5. ``penstock similar --all --approximate`` runs
 on all of them, then again over vectors of which one in ten is replaced, with the index of the first
-run. The exact search answers 1,024 of the queries, whose time is multiplied. Times are CPU seconds
-of all threads, so other programs that run at the same time matter less. The run fails if the first
-one takes more than a tenth of the exact search, or recall@10 of 1,024 ids is below 0.95.
+run. recall@10 of 1,024 ids must be 0.95, and what the report says of it close. The exact search
+answers these queries, and its time is multiplied. Times are CPU seconds of all threads.
 """
 
+from __future__ import annotations
+
 import argparse
-import os
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, installed, main
+
 import penstock
 from penstock.kernels.cpu import neighbours
 
-DIMENSION, K, EXACT = 128, 10, 1024
+DIMENSION, K, ASKED = 128, 10, 1024
 
 
 def drawn(count: int, centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -33,73 +38,64 @@ def drawn(count: int, centres: np.ndarray, rng: np.random.Generator) -> np.ndarr
     return centres[of] + 0.5 * rng.standard_normal((count, DIMENSION), np.float32)
 
 
-def approximate(folder: Path, values: np.ndarray, **given: object) -> tuple[dict, float, float]:
-    """Run the job; return its report, CPU seconds, and seconds."""
-    np.save(folder / "x.npy", values)
-    begun, wall = time.process_time(), time.perf_counter()
-    report = penstock.similar(folder / "x.npy", k=K, approximate=True, cluster="threads", **given)
-    return report.to_dict(), time.process_time() - begun, time.perf_counter() - wall
-
-
-def recall(out: Path, truth: np.ndarray, asked: np.ndarray) -> float:
-    """Return the share of the exact neighbours that an output has."""
+def approximate(source: Path, out: Path, index: Path | None) -> Timed:
+    """Run the job."""
+    begun = time.process_time()
+    report = penstock.similar(
+        source, k=K, approximate=True, cluster="threads", out=out, index=index, overwrite=True,
+        quiet=True,
+    )  # fmt: skip
+    seconds = time.process_time() - begun
     table = pq.read_table(out, columns=["id", "neighbour"])
     ids, near = (table[name].to_numpy() for name in ("id", "neighbour"))
-    first = np.searchsorted(ids, asked)
-    last = np.searchsorted(ids, asked, "right")
+    return Timed(seconds, (ids, near, report.to_dict()["recall"]))
+
+
+def exact(values: np.ndarray, asked: np.ndarray) -> Timed:
+    """Return the neighbours of some, and the seconds of all."""
+    with threadpool_limits(1):
+        begun = time.process_time()
+        lengths = neighbours.norms(values)
+        found, _ = neighbours.nearest(
+            values[asked], values, K, skip=asked[:, None], lengths=lengths
+        )
+        return Timed((time.process_time() - begun) * len(values) / len(asked), found)
+
+
+def check(asked: np.ndarray, values: dict[str, Any]) -> dict[str, Any]:
+    ids, near, reported = values["ours"]
+    truth = values["all pairs"]
+    first, last = (np.searchsorted(ids, asked, side) for side in ("left", "right"))
     same = [len(np.intersect1d(near[a:b], t)) for a, b, t in zip(first, last, truth, strict=True)]
-    return sum(same) / truth.size
+    found = sum(same) / truth.size
+    assert 0.95 <= found <= 1, f"recall@10 is {found:.4f}"
+    assert abs(reported - found) < 0.03, f"recall@10 is {found:.4f}, the report says {reported:.4f}"
+    return {"recall@10": found, "reported": reported}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vectors", type=int, default=1_000_000)
-    parser.add_argument("--folder", default=None, help="output folder (default: a temporary one)")
-    given = parser.parse_args()
+def cases(given: argparse.Namespace) -> Iterator[Case]:
     count, rng = given.vectors, np.random.default_rng(0)
     centres = rng.standard_normal((max(count // 100, 1), DIMENSION), np.float32)
     values = drawn(count, centres, rng)
-    asked = np.sort(rng.choice(count, min(EXACT, count), replace=False))
-    lengths = neighbours.norms(values)
-
-    def exact(values: np.ndarray) -> tuple[np.ndarray, float]:
-        with threadpool_limits(1):
-            begun = time.process_time()
-            skip = asked[:, None]
-            found, _ = neighbours.nearest(values[asked], values, K, skip=skip, lengths=lengths)
-            return found, (time.process_time() - begun) * count / len(asked)
-
+    asked = np.sort(rng.choice(count, min(ASKED, count), replace=False))
     neighbours.nearest(values[:2], values[:100], K)  # compiled
-    truth, all_pairs = exact(values)
-    print(f"{count:,} x {DIMENSION}, {os.cpu_count()} cores\n")
-    print("| run | CPU s | share of exact | recall@10 | reported | index s | kept | s |")
-    print("|---|---|---|---|---|---|---|---|")
-    print(
-        f"| exact, {len(asked):,} queries scaled | {all_pairs:,.0f} | 1 | 1 | | | | |", flush=True
-    )
-    failed = []
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        folder, index = Path(name), None
-        for night in ("new index", "a tenth replaced"):
-            out = folder / night.replace(" ", "-")
-            report, cpu, wall = approximate(folder, values, out=out, index=index)
-            found = recall(out, truth, asked)
-            print(
-                f"| {night} | {cpu:,.0f} | {cpu / all_pairs:.3f} | {found:.4f} "
-                f"| {report['recall']:.4f} | {report['seconds_by_step']['index']:,.0f} "
-                f"| {report['index']['kept']:,} | {wall:,.0f} |",
-                flush=True,
-            )
-            if found < 0.95 or cpu > all_pairs / 10:
-                failed.append(night)
-            if index is None:
-                index, moved = out, rng.choice(count, count // 10, replace=False)
-                values[moved] = drawn(len(moved), centres, rng)
-                lengths = neighbours.norms(values)
-                truth, _ = exact(values)
-    if failed:
-        sys.exit(f"slower than a tenth of exact, or below a recall of 0.95: {', '.join(failed)}")
+    index: Path | None = None
+    for night, full, quick in (("new index", 10.0, 1.5), ("a tenth replaced", 10.0, 1.5)):
+        source, out = given.scratch / f"{night}.npy", given.scratch / night.replace(" ", "-")
+        np.save(source, values)
+        yield Case(
+            f"{night}, {count:,} vectors",
+            partial(approximate, source, out, index),
+            partial(check, asked),
+            {"all pairs": Side(partial(exact, values, asked), full, quick, once=True)},
+            (count, "vectors"),
+            rounds=1 if count > 10**5 else 3,
+        )
+        index, moved = out, rng.choice(count, count // 10, replace=False)
+        values = values.copy()
+        values[moved] = drawn(len(moved), centres, rng)
 
 
 if __name__ == "__main__":
-    main()
+    size = Option("--vectors", 1_000_000, 20_000)
+    sys.exit(main(__doc__, cases, size, needs=[installed("usearch")]))

@@ -61,33 +61,42 @@ PUBLISHED = {  # ways of FlowWalker's paper by our kernels, over ours: deepwalk 
 }
 
 
-class Workload:
-    """The graph of the current device, with walks from every node and from its largest hub."""
+def drawn(scale: int) -> WalkGraph:
+    """Return rows of R-MAT in the memory of the current device, with weights and relations."""
+    import cupy as cp
 
-    def __init__(self, scale: int, queries: int) -> None:
+    n, count = 1 << scale, 16 << scale
+    u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
+    u, v = cp.asarray(u, cp.int64), cp.asarray(v, cp.int64)
+    keys = cp.concatenate([u * n + v, v * n + u])[cp.tile(u != v, 2)]
+    del u, v
+    keys = cp.unique(keys)
+    sources, targets = keys // n, keys % n
+    degrees = cp.bincount(sources, minlength=n)
+    names = cp.cumsum(degrees > 0) - 1
+    sources, targets = names[sources].astype(cp.int32), names[targets].astype(cp.int32)
+    degrees = degrees[degrees > 0]
+    indptr = cp.zeros(len(degrees) + 1, cp.int64)
+    indptr[1:] = cp.cumsum(degrees)
+    ends = sources.get(), targets.get()
+    weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
+    relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
+    return WalkGraph(indptr, targets, weights=weights, relations=relations)
+
+
+class Workload:
+    """A graph on the current device, with walks from every node and from its largest hub."""
+
+    def __init__(self, typed: WalkGraph, queries: int) -> None:
         import cupy as cp
 
-        n, count = 1 << scale, 16 << scale
-        u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
-        u, v = cp.asarray(u, cp.int64), cp.asarray(v, cp.int64)
-        keys = cp.concatenate([u * n + v, v * n + u])[cp.tile(u != v, 2)]
-        del u, v
-        keys = cp.unique(keys)
-        sources, targets = keys // n, keys % n
-        degrees = cp.bincount(sources, minlength=n)
-        names = cp.cumsum(degrees > 0) - 1
-        sources, targets = names[sources].astype(cp.int32), names[targets].astype(cp.int32)
-        self.degrees = degrees[degrees > 0]
-        self.nodes = len(self.degrees)
-        indptr = cp.zeros(self.nodes + 1, cp.int64)
-        indptr[1:] = cp.cumsum(self.degrees)
-        ends = sources.get(), targets.get()
-        weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
-        relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
-        self.rows = WalkGraph(indptr, targets, weights=weights)
-        self.typed = replace(self.rows, relations=relations)
-        self.walks, self.queries = (cp.arange(c, dtype=cp.int64) for c in (self.nodes, queries))
-        self.starts = cp.arange(self.nodes, dtype=cp.int32)
+        arrays = (typed.indptr, typed.indices, typed.weights, typed.relations)
+        self.typed = WalkGraph(*map(cp.asarray, arrays))
+        self.rows = replace(self.typed, relations=None)
+        self.degrees = cp.diff(self.typed.indptr)
+        nodes = len(self.degrees)
+        self.walks, self.queries = (cp.arange(count, dtype=cp.int64) for count in (nodes, queries))
+        self.starts = cp.arange(nodes, dtype=cp.int32)
         self.hubs = cp.full(queries, int(self.degrees.argmax()), cp.int32)
 
     def asked(self, app: str) -> tuple[Any, Any]:
@@ -204,7 +213,7 @@ def shared(loads: dict[int, Workload], scale: int, app: str, devices: int) -> Ti
 
     def make(device: int) -> None:
         if device not in loads:
-            loads[device] = Workload(scale, 4_000_000)
+            loads[device] = Workload(drawn(scale), 4_000_000)
         rows = loads[device].prepared(rules)
         walks, starts = (each[device::devices].copy() for each in loads[device].asked(app))
         out = stream.page_locked((len(walks), rules.length), np.int32)
@@ -229,7 +238,7 @@ def check_shared(values: dict[str, Any]) -> None:
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
-    load = Workload(given.scale, given.queries)
+    load = Workload(drawn(given.scale), given.queries)
     host, (device, to_host) = load.host(), rates()
     samplers = [(app, rules, REJECTION) for app, rules in RULES.items()]
     samplers += [(app, RULES[app], way) for way in (ALIAS, ITS) for app in ("deepwalk", "node2vec")]

@@ -1,48 +1,45 @@
-"""Whole commands, from the start of the process to its end: a user's wait, and its parts.
+"""Whole commands, from the start of the process to its end, compared with starting its libraries.
 
-    python benchmarks/bench_whole.py [--rounds 5] [--only walk] [--gpu-scale 22]
+    python -P benchmarks/bench_whole.py [--quick] [--cpu]
 
-Every command runs in a fresh process: once cold (an empty folder of compiled kernels), then warm.
-The table has the best wall time and the least CPU time (user + sys of all processes), which is
-steadier on a shared machine. One more run under whole_phases.py shows the parts of the time. The
-output of a command is checked before its times count. To add a row, add a Row to ROWS.
+Every command runs in fresh processes, warm: kernels are compiled by the first run. Compared is a
+process that only imports what the commands import (NumPy, Numba, Arrow, Dask). The output of a
+command is checked. To add a row, add a Row to ROWS.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
-import resource
+import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gnn_graphs import cora, write_graph
+from harness import Case, Side, Timed, command, data, gpus, main, penstock
 
-PHASES = ("imports", "start", "load", "compile", "read", "rows", "counts", "tables", "vectors")
-PHASES += ("train", "save", "tasks", "write", "publish", "close", "client")
-
-
-def penstock(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "penstock", *arguments]
+LIBRARIES = "import numpy, numba, pyarrow.parquet, pandas, distributed"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A command, written as in a shell; MAKERS makes {g} and other inputs."""
+    """A command, written as in a shell; MAKERS makes {small} and other inputs."""
 
     name: str
     command: str  # after ``penstock``; -c CODE runs in Python
-    at_most: float | None = None  # seconds, warm
+    share: float  # measured: the time of starting the libraries over that of the command
     check: Callable[[Path], None] | None = None  # of its output at {out}
     gpu: bool = False
+    says: str = ""  # of its text, if it has no output
 
 
 def walks(length: int, every: int | None = None) -> Callable[[Path], None]:
@@ -136,73 +133,31 @@ def flowed(out: Path) -> None:
     vectors(out / "vectors")
 
 
-# One line per row; walk and gnn write {out}.
+# Walk and gnn write {out}. The share of CPU seconds, on a machine that was not idle.
 SMALL = "-q --cluster threads --dim 32"
 WALK, GNN = "walk {small} {out} -q --length 20 --cluster", "gnn train {cora} {out} -q --hidden 16"
 ROWS = [
-    Row("import penstock", "-c 'import penstock'", 0.15),
-    Row("penstock --help", "--help", 0.4),
-    Row("info, 5,000 nodes", "info {small} -q"),
-    Row("walk, 5,000 nodes, threads", f"{WALK} threads", 1.3, walks(20)),
-    Row("walk, 5,000 nodes, local -n 2", f"{WALK} local -n 2", 4.0, walks(20)),
-    Row("partition, 5,000 nodes", "partition {small} -q -k 4 --overwrite"),
-    Row("gnn train, Cora, 200 epochs", f"{GNN} --epochs 200 --cluster threads", 2.5, learnt),
+    Row("import penstock", "-c 'import penstock; print(penstock.__version__)'", 36.0, says="."),
+    Row("penstock --help", "--help", 8.9, says="walk"),
+    Row("info, 5,000 nodes", "info {small}", 2.3, says="node"),
+    Row("walk, 5,000 nodes, threads", f"{WALK} threads", 1.2, walks(20)),
+    Row("walk, 5,000 nodes, local -n 2", f"{WALK} local -n 2", 0.33, walks(20)),
+    Row("partition, 5,000 nodes", "partition {small} -q -k 4 --overwrite --json", 1.2, says="cut"),
+    Row("gnn train, Cora, 200 epochs", f"{GNN} --epochs 200 --cluster threads", 0.88, learnt),
+    Row("centrality, 200 graphs", "centrality {zoo} {out} -q --cluster threads", 0.5, central),
+    Row("word2vec train, 5,000 nodes", f"word2vec train {{small}} {{out}} {SMALL}", 0.5, vectors),
     Row(
-        "centrality, 200 graphs of table 3",
-        "centrality {zoo} {out} -q --cluster threads",
-        None,
-        central,
-    ),
-    Row("word2vec train, 5,000 nodes", f"word2vec train {{small}} {{out}} {SMALL}", None, vectors),
-    Row(
-        "embed train, 5,000 nodes, 3 epochs",
+        "embed train, 5,000 nodes",
         f"embed train {{small}} {{out}} {SMALL} --epochs 3",
-        None,
+        0.5,
         embedded,
     ),
-    Row(
-        "similar, 5,000 vectors, all",
-        "similar {vectors} --all {out} -q --cluster threads",
-        None,
-        neighbours,
-    ),
-    Row("run, walk and word2vec, 5,000 nodes", "run {flow} -q --no-report", None, flowed),
-    Row("DeepWalk on a GPU", "walk {large} {out} -q --length 80", 3.0, walks(80), gpu=True),
-    Row("PPR on a GPU", "walk {large} {out} -q --app ppr", 2.5, walks(80), gpu=True),
+    Row("similar, all", "similar {vectors} --all {out} -q --cluster threads", 0.5, neighbours),
+    Row("run, walk and word2vec", "run {flow} -q --no-report", 0.5, flowed),
+    Row("DeepWalk on a GPU", "walk {large} {out} -q --length 80", 0.3, walks(80), gpu=True),
+    Row("PPR on a GPU", "walk {large} {out} -q --app ppr", 0.4, walks(80), gpu=True),
 ]
-
-
-def rmat(path: Path, scale: int, factor: int) -> None:
-    command = f"generate rmat {path} -q --scale {scale} --edge-factor {factor}"
-    subprocess.run(penstock(*command.split()), check=True)
-
-
-def small_vectors(path: Path) -> None:
-    small = path.with_name("small")
-    if not small.exists():
-        rmat(small, 13, 8)
-    subprocess.run(penstock(*f"word2vec train {small} {path} {SMALL}".split()), check=True)
-
-
-def small_flow(path: Path) -> None:
-    small = path.with_name("small")
-    if not small.exists():
-        rmat(small, 13, 8)
-    path.write_text(FLOW)
-
-
-def small_graphs(path: Path) -> None:
-    subprocess.run(penstock("generate", "zoo", str(path), "-q", "--graphs", "200"), check=True)
-
-
-def cora_graph(path: Path) -> None:
-    from gnn_graphs import cora, write_graph
-
-    data = cora()
-    roles = np.random.default_rng(0).choice(3, data.csr.rows, p=(0.6, 0.2, 0.2)).astype(np.int8)
-    write_graph(path, data, roles)
-
-
+QUICK = ("import penstock", "walk, 5,000 nodes, threads")
 FLOW = """\
 folder: out
 cluster: threads
@@ -212,111 +167,72 @@ stages:
 """
 
 
-def missing(row: Row) -> str | None:
-    """Return the reason if a row cannot run here."""
-    if row.gpu:
-        from penstock.workers.resources.device import devices_here
-
-        if not devices_here():
-            return "no GPU here"
-    if "{cora}" in row.command and "PENSTOCK_DATA" not in os.environ:
-        return "Cora is looked for in PENSTOCK_DATA, which is not set"
-    return None
+def rmat(path: Path, scale: int = 13, factor: int = 8) -> None:
+    words = f"generate rmat {path} -q --scale {scale} --edge-factor {factor}"
+    command(penstock(*words.split()))
 
 
-class Runs:
-    """Runs a row's command in fresh processes, with its own folder of compiled kernels."""
-
-    def __init__(self, folder: Path, gpu_scale: int) -> None:
-        self._folder, self._out = folder, folder / "out"
-        self._makers = {
-            "small": lambda path: rmat(path, 13, 8),
-            "large": lambda path: rmat(path, gpu_scale, 16),
-            "vectors": small_vectors,
-            "flow": small_flow,
-            "cora": cora_graph,
-            "zoo": small_graphs,
-        }
-
-    def words(self, row: Row) -> list[str]:
-        """Return the command's words; its graphs are made on first use."""
-        import shlex
-
-        names = {"out": str(self._out)}
-        for name, make in self._makers.items():
-            names[name] = str(path := self._folder / name)
-            if f"{{{name}}}" in row.command and not path.exists():
-                make(path)
-        return [word.format(**names) for word in shlex.split(row.command)]
-
-    def once(self, row: Row, caches: Path, phases: Path | None = None) -> tuple[float, float]:
-        """Return the seconds of a whole run, and its CPU time with that of its children."""
-        words = self.words(row)
-        shutil.rmtree(self._out, ignore_errors=True)
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-        env |= {"NUMBA_CACHE_DIR": str(caches / "numba"), "CUPY_CACHE_DIR": str(caches / "cupy")}
-        env |= {"PENSTOCK_CACHE": str(caches / "penstock")}
-        command = [sys.executable, *words] if words[0] == "-c" else penstock(*words)
-        if phases is not None:
-            env["PHASES"] = str(phases)
-            script = Path(__file__).with_name("whole_phases.py")
-            command = [sys.executable, "-P", str(script), *words]
-        before, start = _cpu(), time.perf_counter()
-        subprocess.run(command, env=env, cwd=self._folder, check=True, stdout=subprocess.DEVNULL)
-        seconds, cpu = time.perf_counter() - start, _cpu() - before
-        if row.check is not None:
-            row.check(self._out)
-        return seconds, cpu
+def small_vectors(path: Path) -> None:
+    command(penstock(*f"word2vec train {path.with_name('small')} {path} {SMALL}".split()))
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def cora_graph(path: Path) -> None:
+    made = cora()
+    roles = np.random.default_rng(0).choice(3, made.csr.rows, p=(0.6, 0.2, 0.2)).astype(np.int8)
+    write_graph(path, made, roles)
 
 
-def where(path: Path) -> str:
-    """Return the parts of a run's time, in words: the client's thread, then the tasks' threads."""
-    body = json.loads(path.read_text())
-    client, threads = body["client"], body["threads"]
-    said = [f"{name} {client[name]:.2f}" for name in PHASES if client.get(name, 0) >= 0.005]
-    inside = [f"{name} {threads[name]:.2f}" for name in PHASES if threads.get(name, 0) >= 0.005]
-    return ", ".join(said) + (f" (in tasks: {', '.join(inside)})" if inside else "")
+MAKERS: dict[str, Callable[[Path], Any]] = {
+    "small": rmat,
+    "large": partial(rmat, scale=22, factor=16),
+    "vectors": small_vectors,
+    "flow": lambda path: path.write_text(FLOW),
+    "cora": cora_graph,
+    "zoo": lambda path: command(penstock("generate", "zoo", path, "-q", "--graphs", 200)),
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--gpu-scale", type=int, default=22)
-    options = parser.parse_args()
-    print("| command | cold | warm, wall | warm, CPU | at most | where the time goes, warm |")
-    print("|---|---|---|---|---|---|")
-    broken = []
-    with tempfile.TemporaryDirectory(prefix="penstock-whole-") as folder:
-        runs = Runs(Path(folder), options.gpu_scale)
-        for number, row in enumerate(each for each in ROWS if options.only in each.name):
-            if (why := missing(row)) is not None:
-                print(f"| {row.name} | skipped: {why} | | | | |", flush=True)
-                continue
-            runs.words(row)
-            caches = Path(folder) / f"caches-{number}"
-            cold, _ = runs.once(row, caches)
-            warm = [runs.once(row, caches) for _ in range(options.rounds)]
-            wall, cpu = min(w for w, _ in warm), min(c for _, c in warm)
-            parts = ""
-            if not row.command.startswith("-c"):
-                runs.once(row, caches, phases := Path(folder) / "phases.json")
-                parts = where(phases)
-            limit = "" if row.at_most is None else f"{row.at_most:g} s"
-            if row.at_most is not None and wall > row.at_most:
-                broken.append(row.name)
-                limit += ", missed"
-            print(
-                f"| {row.name} | {cold:.2f} s | {wall:.2f} s | {cpu:.2f} s | {limit} | {parts} |",
-                flush=True,
-            )
-    sys.exit(f"slower than promised: {', '.join(broken)}" if broken else 0)
+def ran(row: Row, folder: Path) -> Timed:
+    """Run a command in a process; return the folder of its output."""
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    names = {name: str(folder / name) for name in (*MAKERS, "out")}
+    words = [word.format(**names) for word in shlex.split(row.command)]
+    words = [sys.executable, *words] if words[0] == "-c" else penstock(*words)
+    run = command(words)
+    return Timed(run.seconds, out if row.check is not None else run.value.out)
+
+
+def check(row: Row, values: dict[str, Any]) -> None:
+    if row.check is not None:
+        row.check(values["ours"])
+    else:
+        assert row.says in values["ours"], values["ours"]
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    folder = given.scratch
+    os.chdir(folder)  # of the flow's stages
+
+    def start() -> Timed:
+        return Timed(command([sys.executable, "-P", "-c", LIBRARIES]).seconds)
+
+    for row in ROWS:
+        if given.quick and row.name not in QUICK:
+            continue
+        needs = [gpus(1)] if row.gpu else [data] if "{cora}" in row.command else []
+        if not any(need() for need in needs):
+            for name in ("small", *MAKERS):
+                wanted = f"{{{name}}}" in row.command or name == "small"
+                if wanted and not (folder / name).exists():
+                    MAKERS[name](folder / name)
+
+        bare = {"starting libraries": Side(start, row.share)}
+        yield Case(
+            row.name, partial(ran, row, folder), partial(check, row), bare, needs=needs, rounds=5
+        )
+    os.chdir("/")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__, cases))

@@ -89,17 +89,17 @@ def work_of(data: Data, widths: list[int]) -> Work:
     return Work(gathers, products)
 
 
-def cores_floor_ms(work: Work, threads: int) -> float:
+def cores_floor(work: Work, threads: int) -> float:
     """Return the least seconds of reading rows and indices, and of the products, on the CPU."""
     memory = read_rate(256 << 20, threads)
     seconds = sum(product.flops for product in work.products) / product_rate(threads)
     for gather in work.gathers:
         rate = read_rate(max(gather.table_bytes, 1 << 16), threads)
         seconds += gather.row_bytes / rate + gather.index_bytes / memory
-    return 1e3 * seconds
+    return seconds
 
 
-def gpu_floor_ms(work: Work, rates: GpuRates) -> float:
+def gpu_floor(work: Work, rates: GpuRates) -> float:
     """Return the least seconds of reading rows and indices, and of the products, on a GPU.
 
     Of the accesses, those to the most popular share s of sources are sqrt(s): see power_law. The L2
@@ -113,4 +113,4 @@ def gpu_floor_ms(work: Work, rates: GpuRates) -> float:
         seconds += gather.index_bytes / rates.memory
     for product in work.products:
         seconds += max(product.flops / rates.flops, product.stream_bytes / rates.memory)
-    return 1e3 * seconds
+    return seconds

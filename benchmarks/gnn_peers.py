@@ -1,12 +1,12 @@
 """PyG's side of bench_gnn.py, for a Python that has torch and torch_geometric.
 
-    PYTHON -P gnn_peers.py epochs FOLDER WAY RUNS THREADS DEVICE
+    PYTHON -P gnn_peers.py epochs FOLDER WAY RUNS THREADS DEVICE (cpu or gpu)
     PYTHON -P gnn_peers.py accuracy FOLDER KIND THREADS
 
-Reads FOLDER/peer.npz and prints one line of JSON. WAY is edge_index or csr (a torch.sparse_csr
-adjacency), with the suffix "-cached" to normalise once instead of in every epoch, and "-sparse" to
-hold the features as torch.sparse_csr. The peak is that of the process, Python and torch included,
-and "imported" its memory after imports; on a GPU the peak is torch's memory there, or only
+Reads FOLDER/peer.npz and prints one line of JSON. WAY is "tuned", plain PyTorch (see Tuned), or
+PyG over edge_index or csr (a torch.sparse_csr adjacency), with the suffix "-cached" to normalise
+once instead of in every epoch, and "-sparse" to hold the features as torch.sparse_csr. The peak is
+that of the process, Python and torch included; on a GPU torch's memory there, or only
 "out_of_memory" if the memory does not suffice.
 """
 
@@ -80,32 +80,110 @@ class Gcn(torch.nn.Module):
         return self.layers[-1](x, edges)
 
 
+class Product(torch.autograd.Function):
+    """The product of a constant CSR matrix, whose transpose is made once, and a dense one."""
+
+    @staticmethod
+    def forward(ctx, matrix, transpose, dense):
+        ctx.transpose = transpose
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx, slopes):
+        return None, None, ctx.transpose @ slopes
+
+
+def transposed(matrix):
+    """Return the transpose of a CSR tensor, as CSR."""
+    return matrix.transpose(0, 1).to_sparse_csr()
+
+
+class Tuned(torch.nn.Module):
+    """The same network in plain PyTorch, as its authors would tune it.
+
+    CSR with 32-bit indices, normalised once, with its transpose for the backward pass; the first
+    aggregation of dense features once for all epochs; the narrower of a layer's input and output is
+    aggregated; sparse features by CSR products, with their transpose.
+    """
+
+    def __init__(self, data, x, device):
+        super().__init__()
+        indptr, indices = (
+            torch.from_numpy(data[name]).to(device) for name in ("indptr", "indices")
+        )
+        nodes = len(indptr) - 1
+        rows = torch.repeat_interleave(torch.arange(nodes, device=device), indptr.diff())
+        loops = torch.arange(nodes, device=device)
+        rows, columns = torch.cat([rows, loops]), torch.cat([indices.long(), loops])
+        scale = torch.bincount(rows, minlength=nodes).float().rsqrt()  # degrees of rows, as GCNConv
+        ends = torch.stack([rows, columns])
+        made = torch.sparse_coo_tensor(ends, scale[rows] * scale[columns], [nodes, nodes])
+        self.matrix = narrow(made.coalesce().to_sparse_csr())
+        self.transpose = narrow(transposed(self.matrix))
+        self.sparse = x.layout == torch.sparse_csr
+        self.x = x if self.sparse else self.matrix @ x
+        self.turned = transposed(x) if self.sparse else None
+        count = sum(name.startswith("weight") for name in data)
+        weights = [torch.from_numpy(data[f"weight{number}"]) for number in range(count)]
+        self.weights = torch.nn.ParameterList(weights)
+        self.biases = torch.nn.ParameterList([torch.zeros(each.shape[1]) for each in weights])
+
+    def forward(self):
+        """Return logits."""
+        x = self.x
+        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if number == 0 and not self.sparse:
+                x = x @ weight
+            elif number == 0:
+                x = Product.apply(
+                    self.matrix, self.transpose, Product.apply(x, self.turned, weight)
+                )
+            elif weight.shape[0] < weight.shape[1]:
+                x = Product.apply(self.matrix, self.transpose, x) @ weight
+            else:
+                x = Product.apply(self.matrix, self.transpose, x @ weight)
+            x = x + bias
+            if number + 1 < len(self.weights):
+                x = x.relu()
+        return x
+
+
+def narrow(matrix):
+    """Return a CSR tensor with 32-bit indices, which are faster than 64-bit ones."""
+    parts = matrix.crow_indices().int(), matrix.col_indices().int(), matrix.values()
+    return torch.sparse_csr_tensor(*parts, size=matrix.shape)
+
+
 def epochs(folder, way, runs, threads, device):
     """Return losses, seconds and peak of full-batch epochs with Adam."""
     torch.set_num_threads(int(threads))
-    imported = peak()
+    device = "cuda" if device == "gpu" else device
     data = read(folder)
     way, *how = way.split("-")
-    x = features_of(data, sparse="sparse" in how, device=device)
-    edges = edges_of(data, way, device)
+    tuned = way == "tuned"
+    x = features_of(data, sparse=tuned or "sparse" in how, device=device)
     labels = torch.from_numpy(data["labels"]).long().to(device)
     train = torch.from_numpy(data["train"]).to(device)
-    model = Gcn(data, cached="cached" in how).to(device)
+    if tuned:
+        model, given = Tuned(data, x, device).to(device), ()
+    else:
+        model, given = (
+            Gcn(data, cached="cached" in how).to(device),
+            (x, edges_of(data, way, device)),
+        )
     data.clear()
-    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=device == "cuda")
     seconds, losses = [], []
     for _ in range(int(runs)):
         begun = time.perf_counter()
         adam.zero_grad()
-        loss = functional.cross_entropy(model(x, edges)[train], labels[train])
+        loss = functional.cross_entropy(model(*given)[train], labels[train])
         loss.backward()
         adam.step()
         losses.append(loss.item())
         seconds.append(time.perf_counter() - begun)
-    if device != "cpu":
-        imported = 0
     most = peak() if device == "cpu" else torch.cuda.max_memory_reserved()
-    return {"seconds": seconds, "losses": losses, "peak": most, "imported": imported}
+    return {"seconds": seconds, "losses": losses, "peak": most}
 
 
 def epochs_that_fit(folder, way, runs, threads, device):

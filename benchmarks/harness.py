@@ -68,7 +68,7 @@ class Side:
 
     run    works once, and returns its value, or Timed
     full   the measured ratio, which makes the gate; None: shown only
-    quick  the same with the sizes of --quick
+    quick  the same with the sizes of --quick; None: as in full
     floor  a bound, not a program that does the same
     once   timed once, in the first run: it takes long
     """
@@ -122,8 +122,12 @@ def clock() -> float:
     """Return seconds; with --cpu, those of all threads and finished children."""
     if not _state.cpu:
         return time.perf_counter()
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return time.process_time() + _children()
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def timed(work: Callable[[], Any]) -> Timed:
@@ -180,15 +184,15 @@ class Process:
 
 def command(words: Iterable[object], **env: str) -> Timed:
     """Run a command to its end, from its start; if it fails, raise its message."""
-    found, start = Process(), clock()
+    found, start, used = Process(), clock(), _children()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
             [*map(str, words)], stdout=out, stderr=err, env={**os.environ, **env}
         )
         while process.poll() is None:
             _watch(process.pid, found)
-            time.sleep(0.02)
-        seconds = clock() - start
+            time.sleep(0.05)
+        seconds = _children() - used if _state.cpu else clock() - start
         for file in (out, err):
             file.seek(0)
         if process.returncode:
@@ -215,7 +219,9 @@ def penstock(*words: object) -> list[object]:
 
 def tampered(value: Any) -> Any:
     """Return the value, or a wrong one with --break wrong; for checks that make values."""
-    return _wrong(value) if _state.broken == "wrong" else value
+    if _state.broken != "wrong":
+        return value
+    return "" if isinstance(value, str) else _wrong(value)
 
 
 def _wrong(value: Any) -> Any:
@@ -433,11 +439,10 @@ def _measured(case: Case, given: argparse.Namespace, result: dict[str, Any]) -> 
 
 
 def _gate(side: Side, *, quick: bool) -> float | None:
-    if side.full is None:
-        return None
     if not quick:
-        return FULL * side.full
-    return QUICK * (side.full if side.quick is None else side.quick)
+        return None if side.full is None else FULL * side.full
+    measured = side.full if side.quick is None else side.quick
+    return None if measured is None else QUICK * measured
 
 
 def _about(given: argparse.Namespace) -> dict[str, Any]:
@@ -490,7 +495,8 @@ def _rows(one: Mapping[str, Any]) -> list[str]:
     said = one["state"] if one["state"] != "skipped" else f"skipped: {one['why']}"
     ours = duration(statistics.median(one["seconds"])) if "seconds" in one else ""
     if "per_second" in one:
-        ours += f", {one['per_second'] / 1e6:.4g} M {one['unit']}/s"
+        scale, letter = (1e6, " M") if one["per_second"] >= 1e5 else (1.0, "")
+        ours += f", {one['per_second'] / scale:.4g}{letter} {one['unit']}/s"
     figures = ", ".join(f"{name} {_shown(value)}" for name, value in one["figures"].items())
     first = f"| {one['name']} | {ours}{' (' if figures else ''}{figures}{')' if figures else ''} |"
     rows = []

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import EDGE_COLUMNS
 from penstock.errors import UsageError
 from penstock.files import FileEntry, link
 from penstock.graph import Graph
-from penstock.graph_changes import changed_rows, other_ids
+from penstock.graph_changes import RowPrints
 from penstock.partition.part import Partition, part_folder
 
 _OF_ROWS = ("indptr", "indices", "weights", "relations", "times")
@@ -38,11 +39,15 @@ class Base:
             raise UsageError(
                 f"--base {path} has other parts", expected=f"{k} parts", got=f"{partition.k}"
             )
+        columns = [name for name in EDGE_COLUMNS if name in graph.manifest.dtypes]
+        rows = RowPrints.of(before, set(columns) & before.manifest.dtypes.keys())
+        now = RowPrints.of(graph, columns, known=rows)
+        changed = now.changed_since(rows, before.path)
         known = np.full(graph.num_nodes, -1, np.int32)
         both = min(graph.num_nodes, before.num_nodes)
-        known[:both] = partition.assignment[:both]
-        known[other_ids(before, graph)] = -1
-        return cls(partition, known, changed_rows(before, graph))
+        same = rows.bits[1, :both] == now.bits[1, :both]
+        known[:both][same] = partition.assignment[:both][same]
+        return cls(partition, known, changed)
 
     @property
     def whole_cut(self) -> float:

@@ -72,6 +72,9 @@ def compute_graphs(
     }
     counted = save_manifest(out, writer, specs, about)
     kept = counted.pop("taken_over")
+    from_base = None  # PageRank of one graph begins with the base's, and keeps nothing
+    if base is not None and not source.one:
+        from_base = FromBase("graphs", kept, counted["graphs"] - kept)
     report = CentralityReport(
         str(out.named),
         list(options.names),
@@ -80,7 +83,7 @@ def compute_graphs(
         bad_rows=source.bad_rows,
         devices=workers.capacity.text(),
         seconds_by_step={"read": read - began, "compute": computed - read},
-        from_base=base and FromBase("graphs", kept, counted["graphs"] - kept),
+        from_base=from_base,
         **counted,
     )
     if options.sampled and shares is not None:

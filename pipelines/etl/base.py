@@ -44,6 +44,7 @@ _RULES = (
     "merge_times",
     "since",
     "until",
+    "window",
 )
 _WAYS = ("undirected", "directed")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
@@ -102,6 +103,13 @@ class Base:
             raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
         options = replace(options, **found)
+        if options.time is None and (options.since or options.until):
+            raise UsageError(f"{path} has no times", remedy="Leave --since and --until out")
+        if options.window is not None and options.merge_times:
+            raise UsageError(
+                f"{path} was made with --merge-times, and cannot take back what left the window",
+                remedy="Give all edges of today instead of --add and --remove",
+            )
         if options.both_directions == "once" and not options.directed:
             raise UsageError(
                 f"{path} was made with --both-directions once, and does not keep which was first",

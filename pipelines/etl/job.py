@@ -169,7 +169,7 @@ class EtlJob:
     @property
     def _removing(self) -> EtlOptions:
         """The options that edges to remove are read by: without weights, and some without times."""
-        options = replace(self.options, weight="none", since=None, until=None)
+        options = replace(self.options, weight="none", since=None, until=None, window=None)
         # With merge_times an edge is the same at all times.
         return replace(options, time=None, merge_times=False) if options.merge_times else options
 

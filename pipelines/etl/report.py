@@ -38,9 +38,10 @@ class EtlReport(JobReport):
     in_both_directions: int = 0
     both_directions: str = "add"
     nodes_dropped: int = 0
-    added: int = 0  # these four of changes
+    added: int = 0  # these five of changes
     removed: int = 0
     not_removed: int = 0
+    left_window: int = 0
     nodes_added: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
@@ -113,6 +114,7 @@ class EtlReport(JobReport):
             ("nodes dropped", self.nodes_dropped),
             ("edges added", self.added),
             ("edges removed", self.removed),
+            ("edges of the base older than the window", self.left_window),
             ("edges to remove do not exist", self.not_removed),
             ("nodes added", self.nodes_added),
             ("missing features filled (--missing-features)", self.features_filled),

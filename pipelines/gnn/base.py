@@ -50,7 +50,7 @@ class Prints:
         """Return those of a graph today; of ``known``, what has not changed is not read again."""
         graph, columns = opened.graph, opened.features.columns
         weighted = ("weights",) if opened.run.training.weighted else ()
-        rows = RowPrints.of(graph, weighted, known=known and known.rows)
+        rows = RowPrints.of(graph, weighted, known=None if known is None else known.rows)
         files = [
             (name, entry.sha256)
             for name, entry in graph.manifest.files.items()

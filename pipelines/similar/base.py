@@ -98,8 +98,8 @@ class SimilarBase:
         found = [(rows[stays], scores[stays])]
         if len(candidates) and len(stays):
             found.append(search(first + stays, candidates))
-        joined = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
-        rows[stays], scores[stays] = _nearest(*joined, rows.shape[1])
+        near, scored = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
+        rows[stays], scores[stays] = _nearest(near, scored, rows.shape[1])
         level = (scores[:, -1] == ends) & (rows[:, -1] <= last_rows)
         safe = ~lost.any(axis=1) | (scores[:, -1] > ends) | level
         again = moved[first:last] | ~safe

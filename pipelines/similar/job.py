@@ -300,7 +300,7 @@ def write_neighbours(
         seconds_by_step={"similar": searching, **({"index": indexing} if task.index else {})},
         recall=recall,
         index=indexed_by,
-        from_base=task.base and FromBase("ids", count - sum(made), sum(made)),
+        from_base=None if task.base is None else FromBase("ids", count - sum(made), sum(made)),
     )
 
 

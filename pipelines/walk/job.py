@@ -16,6 +16,7 @@ from penstock.graph import Graph
 from penstock.output import Output
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
@@ -110,10 +111,11 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         walks=counted["walks"],
         nodes=counted["nodes"],
         bytes=counted["bytes"],
-        kept=counted["kept"],
         linked_files=counted["linked"],
         anew=anew,
     )
+    if options.base is not None:
+        report.from_base = FromBase("walks", counted["kept"], report.walks - counted["kept"])
     if report.instead:
         warn(report.instead)
     return report

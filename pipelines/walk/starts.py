@@ -22,11 +22,6 @@ from penstock.workers.walk.starts import Starts
 _CHUNK = 1 << 22
 
 
-def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> Starts:
-    """Return the starts that the options name; a list of ids is kept in ``folder``."""
-    return kept_starts(listed_starts(graph, options), graph.num_nodes, folder, named(options))
-
-
 def named(options: WalkingOptions) -> bool:
     """Return whether the user named the starts."""
     return bool(options.start) or options.starts is not None

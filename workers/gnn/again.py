@@ -82,9 +82,7 @@ def _columns(csr: CSR, rows: Array, name: str = "indices") -> Array:
     return found
 
 
-def predict_again(
-    comm: AnyCommunicator, task: PredictTask
-) -> tuple[Array, Array, Array, Array | None, Array]:
+def predict_again(comm: AnyCommunicator, task: PredictTask) -> tuple[Array, Array, Array, Array]:
     """Return the nodes to predict, their outputs, their hidden values, and the splits of all.
 
     If the base has hidden values, those of all nodes are written.
@@ -104,8 +102,9 @@ def predict_again(
     tensors, _ = checkpoint.load(task.checkpoint)
     splits, last = _splits(graph, task), task.plan.layers[-1]
     # Nodes, and their values after the last layer that is made.
+    found: tuple[Array, Array]
     found = np.empty(0, np.int64), np.empty((0, last.layer.channels or 1), np.float32)
-    inputs = np.empty((0, last.inputs), np.float32)
+    inputs: Array = np.empty((0, last.inputs), np.float32)
     if not differ[-1].any():
         return *found, inputs, splits
     with ThreadPool.of(comm) as pool:

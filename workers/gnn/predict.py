@@ -35,10 +35,10 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     _check_seen(comm.rank, task)
     path = task.out / f"{part_name(comm.rank)}.parquet"
     if task.base is not None:
-        nodes, outputs, hidden, splits = predict_again(comm, task)
+        nodes, outputs, inputs, splits = predict_again(comm, task)
         kept = _Kept(task.base.path / path.name, nodes, len(splits))
         every = np.arange(len(splits))
-        _write(path, task, every, splits, outputs, hidden if task.embeddings else None, kept)
+        _write(path, task, every, splits, outputs, inputs if task.embeddings else None, kept)
         return Predicted(len(splits), path.stat().st_size, len(nodes))
     with (
         open_local(

@@ -124,12 +124,12 @@ def test_walks_are_those_of_a_new_run(tmp_path: Path, small_parts, kind: str, sh
     assert files(tmp_path / "w1") == files(tmp_path / "new")
     assert not linked(tmp_path / "new")
     if share == 0:
-        assert report.kept == report.walks
+        assert report.from_base.kept == report.walks
         assert len(linked(tmp_path / "w1")) == report.files == report.linked_files
     elif share < 0.1:
-        assert report.walks / 10 < report.kept < report.walks
+        assert report.walks / 10 < report.from_base.kept < report.walks
     elif share == 1:
-        assert report.kept == 0
+        assert report.from_base.kept == 0
 
 
 def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
@@ -145,7 +145,7 @@ def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
         given = {"base": tmp_path / f"w0{ids}", **options}
         report = walk(tmp_path / "g1", tmp_path / f"w1{ids}", **given)
         assert files(tmp_path / f"w1{ids}") == files(tmp_path / f"new{ids}")
-        assert 0 < report.kept < report.walks
+        assert 0 < report.from_base.kept < report.walks
     # The base may have other ids in its paths, and no blocks.
     options = {"length": 5, "walks": 2}
     walk(tmp_path / "g1", tmp_path / "newnpy", npy=True, **options)
@@ -189,7 +189,7 @@ def test_any_workers_keep_the_same_walks(tmp_path: Path, small_parts) -> None:
     cluster = ClusterSpec(cluster="local", workers=2)
     report = walk(tmp_path / "g1", tmp_path / "b", cluster=cluster, **options)
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "new")
-    assert 0 < report.kept < report.walks
+    assert 0 < report.from_base.kept < report.walks
 
 
 def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_parts) -> None:
@@ -201,14 +201,14 @@ def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_part
         report = walk(tmp_path / "g0", tmp_path / f"w{number}1", base=tmp_path / "w0", **given)
         walk(tmp_path / "g0", tmp_path / f"new{number}", **given)
         assert files(tmp_path / f"w{number}1") == files(tmp_path / f"new{number}")
-        assert report.kept == 0
+        assert report.from_base.kept == 0
         assert report.anew
     # More walks of each start, or fewer starts, keep those that there are.
     for name, options, kept in (("more", {"walks": 2}, 0.5), ("few", {"fraction": 0.5}, 1)):
         report = walk(tmp_path / "g0", tmp_path / name, length=6, base=tmp_path / "w0", **options)
         walk(tmp_path / "g0", tmp_path / f"new {name}", length=6, **options)
         assert files(tmp_path / name) == files(tmp_path / f"new {name}")
-        assert report.kept == kept * report.walks
+        assert report.from_base.kept == kept * report.walks
 
 
 def test_a_base_of_another_kind_or_a_damaged_one_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,435 @@
+"""The evaluation of each of the five papers, as far as it can be had here.
+
+    python -P benchmarks/papers.py legend|morphling|flowwalker|full-w2v|swarmgraph [--quick]
+        [--peers VENV/bin/python] [--json FILE] [--svg FILE]
+
+Every table and figure is a case: with the paper's parameters, and its own numbers beside ("paper"
+in the figures), or skipped with the reason, such as data or hardware that is not to be had. The
+machine is this one: the device is a GPU if there is one. docs/papers.md shows the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bench_centrality as centralities
+import bench_gnn as gnns
+import bench_order as orders
+import bench_walk as walks
+import bench_word2vec as words
+from gnn_graphs import cora, cora_like, products_like
+from harness import Case, Option, Side, Timed, data, gpus, installed, main, real
+
+import penstock
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
+from penstock.kernels.cpu import centrality as kernels
+from penstock.kernels.walk_rules import Sampler, WalkRules
+from penstock.partition.order import beta, prefetch
+
+
+def absent(name: str, why: str) -> Case:
+    """Return a case that cannot be had here."""
+    return Case(name, lambda: None, lambda values: None, needs=[lambda: why])
+
+
+# Legend: embeddings out of core.
+
+IO = {6: (8, 8), 8: (15, 16), 10: (24, 24), 12: (34, 36), 14: (48, 50), 16: (63, 66)}
+BUFFERS = {  # of Twitter: partitions in memory and in all, epoch, MRR and Hits@10 (None: Marius)
+    (3, 12): (230.6, 0.412, 0.574),
+    (3, 8): (181.0, 0.398, 0.555),
+    (3, 6): (171.4, 0.406, 0.570),
+    (4, 8): (None, None, None),
+}
+
+
+def triples(folder: Path) -> Path:
+    """Write FB15k-237 as a graph."""
+    graph = folder / "fb15k"
+    if not graph.exists():
+        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
+            archive.extractall(folder, filter="data")
+        (train,) = folder.rglob("train.txt")
+        heldout = {name: train.with_name(f"{name}.txt") for name in ("valid", "test")}
+        penstock.etl(train, graph, format="triples", quiet=True, **heldout)
+    return graph
+
+
+def embedded(graph: Path, run: Path, test: bool, **how: Any) -> Timed:
+    """Train; return the median of the epochs after the first, with loss, scores and waits."""
+    trained = penstock.embed.train(graph, run, overwrite=True, quiet=True, **how).trained
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    later = lines[1:] or lines
+    found = {"loss": trained.loss, "kernels train": trained.utilization}
+    if test:
+        found |= penstock.embed.evaluate(run, filtered=True, quiet=True).scores
+    return Timed(statistics.median(line["seconds"] for line in later), found)
+
+
+def check_io(n: int, values: dict[str, Any]) -> dict[str, Any]:
+    figures = orders.check(n, values)
+    assert figures["prefetch"] <= IO[n][1]
+    return figures | {"paper, BETA": IO[n][0], "paper, Legend": IO[n][1]}
+
+
+def check_buffer(paper: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
+    mine, whole = values["ours"], values["in memory"]
+    assert 0 < mine["mrr"] <= 1
+    assert mine["mrr"] >= 0.95 * whole["mrr"], (mine, whole)
+    names = ("paper, s an epoch of Twitter", "its MRR", "its Hits@10")
+    return {**mine, "MRR in memory": whole["mrr"], **dict(zip(names, paper, strict=True))}
+
+
+def check_loss(values: dict[str, Any]) -> dict[str, Any]:
+    mine, other = values.values()
+    np.testing.assert_allclose(mine["loss"], other["loss"], rtol=0.02)
+    return {"kernels train": mine["kernels train"], "without": other["kernels train"]}
+
+
+def legend(given: argparse.Namespace) -> Iterator[Case]:
+    for n in IO:
+        theirs = {"beta": Side(partial(beta, n))}
+        yield Case(f"table 6, {n} partitions", partial(prefetch, n), partial(check_io, n), theirs)
+    epochs = 2 if given.quick else 20
+    how = {"model": "complex", "dim": 100, "epochs": epochs, "validate_every": epochs}
+    if data() is None:
+        graph = triples(given.scratch)
+        run = partial(embedded, graph, given.scratch / "run", True, **how)
+        inside = Side(run, once=True)
+        for (some, of), paper in BUFFERS.items():
+            yield Case(
+                f"table 3 on FB15k-237, {some} / {of} in memory",
+                partial(run, partitions=of, buffer=some),
+                partial(check_buffer, paper),
+                {"in memory": inside},
+                rounds=1,
+            )
+    yield absent("table 3, Marius 2 / 8", "our buffers hold three partitions or more")
+    made = given.scratch / "rmat"
+    scale = 12 if given.quick else 20 if gpus(1)() is None else 16
+    penstock.generate("rmat", made, scale=scale, edge_factor=32, quiet=True)
+    how = {"model": "dot", "dim": 100, "partitions": 8, "epochs": 3, "lr": 0.01}
+    run = partial(embedded, made, given.scratch / "run", False, **how)
+    plain = {"without prefetch, paper 1.30": Side(partial(run, prefetch=False))}
+    yield Case(f"table 5, R-MAT {scale}", run, check_loss, plain, rounds=3)
+    order = {"BETA": Side(partial(run, order="beta"))}
+    yield Case(f"figure 18, R-MAT {scale}", run, check_loss, order, rounds=3)
+    yield absent("figures 10 to 15 and 19", "Twitter, LiveJournal, Freebase86M are not here")
+    yield absent("table 4", "Twitter is not here; bench_embed_ranks.py has a graph of its size")
+    yield absent("figure 16, utilization", "in tables 3 and 5, as 'kernels train'")
+    yield absent("figures 17, 21, 23: batches and kernels", "bench_embed.py has them, on a GPU")
+    yield absent("figure 20: direct access", "bench_gpu_io.py has it, on a GPU")
+
+
+# Morphling: full-batch GNNs, three layers of GCN with 32 hidden values.
+
+SHAPES = {  # nodes, edges (both ways), features, their nonzeros a node (0: dense), classes; memory
+    "Corafull": (19_793, 126_842, 8710, 57, 70, None),
+    "Physics": (34_493, 495_924, 8415, 33, 5, None),
+    "PPI": (56_944, 1_612_348, 50, 0, 121, None),
+    "Flickr": (88_250, 899_756, 500, 46, 7, None),
+    "ogbn-arxiv": (169_343, 1_166_243, 128, 0, 40, (0.57, 1.14, 0.34)),
+    "Yelp": (716_847, 13_954_819, 300, 0, 100, (2.59, 14.01, 5.04)),
+    "Reddit": (232_965, 114_615_892, 602, 0, 41, (4.40, 48.12, 8.75)),
+    "ogbn-products": (2_449_029, 61_859_140, 100, 0, 47, (7.00, 57.12, 11.84)),
+    "AmazonProducts": (1_569_960, 264_339_468, 200, 0, 107, (9.03, 140.24, 25.10)),
+}
+LARGEST = 2e9  # bytes of features and edges of graphs that are trained on CPUs
+
+
+def shaped(nodes: int, edges: int, width: int, nonzeros: int, classes: int) -> Any:
+    """Return a graph of a data set's sizes, with a power law or features as given."""
+    if nonzeros:
+        return cora_like(nodes, edges // 2, width, nonzeros, classes)
+    if gpus(1)() is None:
+        return gnns.on_device(nodes, edges, width, classes)
+    return products_like(nodes, edges, width, classes)
+
+
+def morphling(given: argparse.Namespace) -> Iterator[Case]:
+    graphs: dict[str, Any] = {"Cora": gnns.Graph(cora, **gnns.SPARSE, quick=True)}
+    papers: dict[str, Any] = {}
+    for name, (nodes, edges, width, nonzeros, classes, memory) in SHAPES.items():
+        size = 4.0 * (nodes * (nonzeros or width) + edges)
+        if size > LARGEST and gpus(1)() is not None:
+            yield absent(f"figures 3 and 5, as large as {name}", "too large for these cores")
+            continue
+        make = partial(shaped, nodes, edges, width, nonzeros, classes)
+        way = gnns.SPARSE if nonzeros else {"epochs": 10}
+        papers[f"as large as {name}"] = memory
+        graphs[f"as large as {name}"] = gnns.Graph(make, **way)
+    for case in gnns.graph_cases(graphs, given):
+        yield replace(case, check=partial(check_memory, papers.get(case.name), case.check))
+    yield from gnns.accuracies(given)
+    yield absent("figures 6 and 7: MPI", "bench_gnn_distributed.py, on the ranks that are here")
+    yield absent("NELL", "61,278 one-hot features of 65,755 nodes are no workload of their own")
+
+
+def check_memory(paper: Any, check: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    names = ("paper, GB", "its PyG", "its DGL")
+    return check(values) | (dict(zip(names, paper, strict=True)) if paper else {})
+
+
+# FlowWalker: walks by reservoir over dynamic weights.
+
+GRAPHS = {  # scale and edge factor of R-MAT of about the graph's size
+    "YT": (20, 3),
+    "CP": (22, 4),
+    "LJ": (22, 10),
+    "OK": (21, 37),
+}
+A100 = {  # seconds of the paper, table 2: FlowWalker, the best other
+    "deepwalk": {"YT": (0.45, 0.93), "CP": (0.42, 0.30), "LJ": (0.95, 1.25), "OK": (0.99, 1.84)},
+    "ppr": {"YT": (0.23, 1.03), "CP": (0.10, 0.29), "LJ": (0.74, 2.76), "OK": (0.69, 2.91)},
+    "node2vec": {"YT": (0.89, 12.68), "CP": (0.44, 7.13), "LJ": (1.86, 18.16), "OK": (2.60, 24.7)},
+    "metapath": {"YT": (0.01, 0.04), "CP": (0.02, 0.09), "LJ": (0.05, 0.13), "OK": (0.07, 0.10)},
+}
+RESERVOIR = Sampler.RESERVOIR
+APPS = {
+    "deepwalk": WalkRules(80, sampler=RESERVOIR),
+    "ppr": WalkRules(80, sampler=RESERVOIR, stop=0.2),
+    "node2vec": replace(walks.NODE2VEC, length=80, sampler=RESERVOIR),
+    "metapath": WalkRules(6, sampler=RESERVOIR, schema=(0, 1, 2, 3, 4)),
+}
+
+
+def flowwalker(given: argparse.Namespace) -> Iterator[Case]:
+    on_gpu = gpus(1)() is None
+    for name, (scale, factor) in GRAPHS.items():
+        if given.quick:
+            scale = 12
+        elif not on_gpu:
+            scale -= 5
+        path = given.scratch / name
+        base = walks.make_graph(path, scale, factor)
+        for app, rules in APPS.items():
+            walker: Any = walks.Walker(base, rules, os.cpu_count() or 1)
+            if on_gpu:
+                import bench_walk_gpu
+
+                load = bench_walk_gpu.Workload(base, 4_000_000)
+                walker = bench_walk_gpu.Walker(load, app, rules)
+                walker.check = partial(walker.check, base)
+            tables = replace(rules, sampler=Sampler.REJECTION)
+            other = walks.Walker(base, tables, os.cpu_count() or 1)
+            yield Case(
+                f"table 2, {app}, R-MAT {scale} x {factor} for {name}",
+                walker,
+                partial(check_walks, walker, A100[app][name]),
+                {} if on_gpu else {"by tables, rejection": Side(other)},
+                rounds=3,
+            )
+        if given.quick:
+            break
+    yield absent("table 2, EU to SK", "these graphs are not here; R-MAT 26: results/walk.md")
+    yield absent("table 3, memory", "no table is built: the graph and the paths are all")
+    yield absent("figures 9, 10 and 14, ablation", "bench_walk_gpu.py: 'reservoir, ablation'")
+    yield absent("figure 8, GraphSAGE on Friendster", "the graph is not here")
+
+
+def check_walks(walker: Any, paper: tuple[float, float], values: dict[str, Any]) -> dict[str, Any]:
+    named = {"paper, s on an A100": paper[0], "its best other": paper[1]}
+    return dict(walker.check(values)) | named
+
+
+# FULL-W2V: word vectors.
+
+TEXT8 = 71_291, 16_718_845  # table 3: vocabulary and words of an epoch
+QUALITY = {"ws353": 0.5923, "SimLex999": 0.3582, "3CosAdd": 0.2978}  # table 7, a billion words
+
+
+def zipf(corpus: Path, count: int) -> Path:
+    """Write a corpus of Text8's sizes: words by Zipf's law, in sentences of 1,000."""
+    vocabulary = min(TEXT8[0], count // 10)
+    chances = 1 / np.arange(1, vocabulary + 1)
+    drawn = np.random.default_rng(0).choice(vocabulary, count, p=chances / chances.sum())
+    names = np.array([f"w{number}" for number in range(vocabulary)], object)
+    with corpus.open("w") as file:
+        for start in range(0, count, 1000):
+            file.write(" ".join(names[drawn[start : start + 1000]]) + "\n")
+    return corpus
+
+
+def check_vectors(values: dict[str, Any]) -> dict[str, Any]:
+    out, loss = values["ours"]
+    assert np.isfinite(np.load(out / "vectors.npy")).all()
+    assert 0 < loss < np.log(2)  # that of a pair before training
+    return {"loss": loss}
+
+
+def full_w2v(given: argparse.Namespace) -> Iterator[Case]:
+    corpus = zipf(given.scratch / "zipf.txt", 200_000 if given.quick else TEXT8[1])
+    count, epochs = (200_000 if given.quick else TEXT8[1]), 1 if given.quick else 5
+    theirs = partial(words.by_gensim, corpus, given.scratch / "theirs", epochs)
+    yield Case(
+        "figure 6, throughput on a corpus of Text8's sizes",
+        partial(words.ours, corpus, given.scratch / "out", epochs=epochs),
+        check_vectors,
+        {"gensim": Side(theirs, needs=[installed("gensim")], once=True)},
+        (count * epochs, "words"),
+        rounds=3,
+    )
+    if data() is None:
+        text = words.write_text(given.scratch / "text.txt", 1_000_000 if given.quick else 0)
+        epochs = 1 if given.quick else 3
+        ours = partial(words.ours, text, given.scratch / "text", epochs=epochs)
+        given.epochs = epochs
+        theirs = partial(words.by_gensim, text, given.scratch / "gensim", epochs)
+
+        def check(values: dict[str, Any]) -> dict[str, Any]:
+            return words.check_text(text, given, values) | {"paper, a billion words": QUALITY}
+
+        sides = {"gensim": Side(theirs, once=True)}
+        needs = [installed("gensim")]
+        yield Case("table 7, quality", ours, check, sides, rounds=1, needs=needs)
+    yield absent("table 7 on One Billion Words", "the corpus is not here")
+    yield absent("tables 4 to 6: memory traffic, stalls", "needs ncu: results/word2vec.md")
+    yield absent("table 1: batching", "sentences are made on the device, without batches of a host")
+
+
+# SwarmGraph: many small graphs.
+
+GROUPS = {"G1": (0, 128), "G2": (128, 256), "G3": (256, 384), "G4": (384, 512)}
+MINUTES = {"betweenness": (218, 30), "closeness": (13, 2), "distances": (17.5, 2.4)}  # 1, 8 GPUs
+
+
+def proteins() -> list[list[list[int]]]:
+    """Return the rows of each graph of PROTEINS."""
+    folder = real("zoo/PROTEINS")
+    texts = []
+    for name in ("graph_indicator", "A"):
+        with gzip.open(folder / f"PROTEINS_{name}.txt.gz", "rt") as file:
+            texts.append(np.loadtxt(file, np.int64, delimiter=","))
+    owner, edges = texts[0] - 1, texts[1] - 1
+    first = np.searchsorted(owner, np.arange(owner[-1] + 2))
+    graphs = [[[] for _ in range(n)] for n in np.diff(first)]
+    for a, b in edges:
+        graphs[owner[a]][a - first[owner[a]]].append(int(b - first[owner[a]]))
+    return [[sorted(set(row)) for row in rows] for rows in graphs]
+
+
+def computed(batch: GraphBatch, metric: str) -> list[np.ndarray]:
+    if metric == "closeness":
+        return [closeness(kernels.shortest_paths(batch), batch.ptr)]
+    if metric == "betweenness":
+        scale = betweenness_scale(batch.ptr, directed=False, normalized=False, endpoints=False)
+        return [kernels.betweenness(batch)[0] * np.repeat(scale, batch.sizes)]
+    return [kernels.distances(batch)]
+
+
+def by_igraph(made: list[Any], metric: str) -> list[np.ndarray]:
+    if metric == "closeness":
+        return [np.concatenate([graph.closeness() for graph in made])]
+    if metric == "betweenness":
+        return [np.concatenate([graph.betweenness(directed=False) for graph in made])]
+    return [np.concatenate([np.ravel(graph.distances()) for graph in made])]
+
+
+def check_metric(metric: str, about: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    (mine,), (theirs,) = values["ours"], values["igraph, one core"]
+    if metric == "betweenness":
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+    elif metric == "distances":
+        near = np.isfinite(theirs)
+        np.testing.assert_array_equal(mine[near], theirs[near])
+    else:  # of one component igraph's is the same
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    return about
+
+
+def connected(rows: list[list[int]]) -> bool:
+    seen, ready = {0}, [0]
+    while ready:
+        for other in rows[ready.pop()]:
+            if other not in seen:
+                seen.add(other)
+                ready.append(other)
+    return len(seen) == len(rows)
+
+
+def swarmgraph(given: argparse.Namespace) -> Iterator[Case]:
+    peer = [installed("igraph")]
+    if data() is None:
+        every = [rows for rows in proteins() if connected(rows)]
+        for group, (least, most) in GROUPS.items():
+            some = [rows for rows in every if least <= len(rows) < most]
+            if not some:
+                yield absent(f"figure 6, {group}", "PROTEINS has no such graph")
+                continue
+            yield from swarm_cases(f"figure 6, {group} of PROTEINS", some, {}, peer)
+    else:
+        yield absent("figure 6", data() or "")
+    folder, count = given.scratch, 20 if given.quick else 1000
+    centralities.write_table(folder / "edges.parquet", count)
+    csr = penstock.Graph.open(folder / "zoo").csr()
+    import pyarrow.parquet as pq
+
+    sizes = pq.read_table(folder / "zoo/graphs.parquet")["nodes"].to_numpy()
+    first = np.append(0, np.cumsum(sizes))
+    rows = [csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist() for v in range(csr.rows)]
+    some = [[[other - a for other in row] for row in rows[a:b]] for a, b in pairwise(first)]
+    some = [graph for graph in some if connected(graph)]
+    yield from swarm_cases(f"figure 8, {len(some)} graphs of table 3", some, MINUTES, peer)
+    yield absent(
+        "figure 7: without pipelining", "pieces are always read ahead: results/centrality.md"
+    )
+    yield absent("figure 8, eight GPUs", "bench_centrality_gpu.py has two")
+
+
+def swarm_cases(
+    title: str, some: list[Any], paper: dict[str, Any], needs: list[Any]
+) -> Iterator[Case]:
+    """Yield a case for each metric of graphs."""
+    batch = replace(centralities.batch_of(some), directed=False)
+    if any(need() for need in needs):
+        made: list[Any] = []
+    else:
+        import igraph
+
+        ends = [[(a, b) for a, row in enumerate(rows) for b in row if a < b] for rows in some]
+        made = [igraph.Graph(n=len(g), edges=e) for g, e in zip(some, ends, strict=True)]
+    for metric in ("betweenness", "closeness", "distances"):
+        about: dict[str, Any] = {"graphs": len(some)}
+        if metric in paper:
+            about |= dict(
+                zip(("paper, minutes for 1 M on a Titan V", "on 8"), paper[metric], strict=True)
+            )
+        yield Case(
+            f"{title}, {metric}",
+            partial(computed, batch, metric),
+            partial(check_metric, metric, about),
+            {"igraph, one core": Side(partial(by_igraph, made, metric), needs=needs)},
+            (len(some), "graphs"),
+            needs=needs,
+        )
+
+
+PAPERS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
+    "legend": legend,
+    "morphling": morphling,
+    "flowwalker": flowwalker,
+    "full-w2v": full_w2v,
+    "swarmgraph": swarmgraph,
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [] or sys.argv[1] not in (*PAPERS, "-h", "--help"):
+        sys.exit(f"usage: papers.py {'|'.join(PAPERS)} [--quick]")
+    cases = PAPERS.get(sys.argv[1], legend)
+    sys.argv[1:2] = [] if sys.argv[1] in PAPERS else sys.argv[1:2]
+    sys.exit(main(__doc__, cases, Option("--seeds", 5, 1, "of quality")))
