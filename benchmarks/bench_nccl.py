@@ -5,9 +5,9 @@
 mpiexec starts one rank per GPU. All three reduce, or exchange parts of, the same float32 arrays of
 1 MB, 64 MB and 1 GB per rank, in turn; each result is compared with one computed from the seeds. A
 time is that of the slowest rank in a round: "in a row" for many operations and one wait at the
-end, "each" for operations with one wait each. Work counts bus bandwidth as NCCL's own tests do: 2 (n
-- 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all. "staged" is the same without NCCL,
-by pinned memory and MPI. NCCL, torch and CuPy must be in one Python.
+end, "each" for operations with one wait each. Rates are of bus bandwidth as NCCL's own tests define
+it: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all. "staged" is the same
+without NCCL, by pinned memory and MPI. NCCL, torch and CuPy must be in one Python.
 """
 
 from __future__ import annotations
