@@ -28,8 +28,9 @@ from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.storage import Geometry, open_table
-from penstock.workers.embed.storage.versions import Checkpoints, table_path
+from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.versions import Checkpoints
 
 PARTITIONS, DIM, WORK = 12, 100, 1.5
 
@@ -41,7 +42,7 @@ class Training:
         folder.mkdir()
         layout = NodeLayout.ranges(nodes, PARTITIONS)
         geometry = Geometry.of(PARTITIONS, max(layout.sizes), DIM, 1)
-        self.table = open_table(table_path(folder, geometry), geometry, device=False)
+        self.table = open_table(folder, geometry, device=False)
         self.versions = Checkpoints(folder).versions(geometry)
         self.buffer = PartitionBuffer(
             self.table,

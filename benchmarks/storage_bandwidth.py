@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.sizes import need_disk
 from penstock.workers.embed.storage import PAGE, THREADS, Geometry, Version
-from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
 from penstock.workers.resources.device import to_device
 
 _WIDTH = 1024
@@ -60,29 +61,30 @@ def measure(
         The disk has not enough space.
     """
     rows = max(size // (4 * _WIDTH), 1)
-    geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0, 1)
-    need_disk(folder, geometry.file_bytes, "a measurement of the disk")
+    geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0)
+    need_disk(folder, _PARTITIONS * geometry.file_bytes, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
-        table = DirectFile(Path(place) / "table", geometry, threads=threads, device=device)
+        table = PartitionFiles(Path(place), geometry, threads=threads, device=device)
         try:
             slot = [to_device(_noise(geometry)) if device else _noise(geometry)]
-            first, second = Version(0, 0, 1), Version(1, 0, 1)
+            first, second = Version(0, 1), Version(1, 1)
             # New space is slower on many file systems: it is written once before the timing.
             for version in (first, second):
                 table.write(slot, version).result()
-            table.flush()
-            moved = geometry.partition_bytes
+            table.publish([first, second])
+            moved = geometry.file_bytes
 
             def write_all() -> None:
                 table.write(slot, first).result()
-                table.flush()
+                table.publish([first])
 
             write = _rate(moved, write_all)
             read = _rate(moved, lambda: table.read(second, slot).result())
             exchange = _rate(
                 2 * moved, lambda: table.exchange(slot, store=first, load=second).result()
             )
-            return Bandwidth(read, write, exchange, table.why_not_direct)
+            with closing(table.open(second, to_write=False)) as file:
+                return Bandwidth(read, write, exchange, file.why_not_direct)
         finally:
             table.close()
 

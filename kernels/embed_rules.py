@@ -6,6 +6,8 @@ imaginary ones. The score of (h, r, t):
 DOT        sum h t                  no relations
 DISTMULT   sum h r t
 COMPLEX    Re sum h r conj(t)
+RESCAL     h R t                    R is a matrix, a row of dim * dim values, row after row
+TUCKER     h R t                    R = sum_k r_k C_k: all relations share the matrices C
 TRANSE_L1  -sum |h + r - t|
 TRANSE_L2  -sqrt(sum (h + r - t)^2)
 ROTATE     -sum |h exp(i r) - t|    moduli of complex numbers; r are dim / 2 phases
@@ -18,6 +20,7 @@ of a side are
 DOT       h                      t
 DISTMULT  h r                    r t
 COMPLEX   h r                    conj(r) t
+RESCAL    h R                    R t                     so has TUCKER
 TRANSE    h + r                  t - r
 ROTATE    h exp(i r)             t exp(-i r)
 
@@ -35,10 +38,11 @@ MARGIN            sum max(0, margin - p + n_j) / N
 SELF_ADVERSARIAL  softplus(-p - margin) + sum w_j softplus(n_j + margin), where w is the softmax of
                   ``temperature * n`` over what is left, and a constant for gradients
 
-To it, of every edge and side, come penalties: ``node_penalty * |x|^power`` summed over the values
-of h and t, and ``relation_penalty * |x|^power`` over the relation's, where complex numbers have
-moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64; it is
-NaN if a score is.
+If edges have weights, the loss of each, and so its gradients, is multiplied by its weight. To it,
+of every edge and side, come penalties, not multiplied: ``node_penalty * |x|^power`` summed over the
+values of h and t, and ``relation_penalty * |x|^power`` over the relation's, where complex numbers
+have moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64;
+it is NaN if a score is.
 
 If a distance has no derivative (at 0), or a margin is met exactly, the gradient is 0.
 
@@ -80,9 +84,11 @@ class Model(IntEnum):
     DOT = 0
     DISTMULT = 1
     COMPLEX = 2
-    TRANSE_L1 = 3
-    TRANSE_L2 = 4
-    ROTATE = 5
+    RESCAL = 3
+    TUCKER = 4
+    TRANSE_L1 = 5
+    TRANSE_L2 = 6
+    ROTATE = 7
 
 
 class Loss(IntEnum):
@@ -118,6 +124,7 @@ class EmbedRules:
     sides     which nodes are replaced, in this order
     chunk     edges that share negatives
     inverse   0, or the distance from a relation's row to its inverse's
+    relation_dim  TUCKER: values of a relation
     power     of penalties: 2 (L2) or 3 (N3)
     """
 
@@ -136,6 +143,7 @@ class EmbedRules:
     epsilon: float = 1e-10
     beta1: float = 0.9
     beta2: float = 0.999
+    relation_dim: int = 0
 
     @property
     def is_complex(self) -> bool:
@@ -148,10 +156,23 @@ class EmbedRules:
         return self.model >= Model.TRANSE_L1
 
     @property
+    def has_matrices(self) -> bool:
+        """Whether a query is the product of a node and a matrix."""
+        return self.model in (Model.RESCAL, Model.TUCKER)
+
+    @property
+    def shared_rows(self) -> int:
+        """The rows that follow relations and inverses, and belong to all: value k of row
+        ``i * dim + j`` is that of C_k in row i and column j. Every batch changes them."""
+        return self.dim * self.dim if self.model == Model.TUCKER else 0
+
+    @property
     def relation_width(self) -> int:
         """The number of values per relation."""
         if self.model == Model.DOT:
             return 0
+        if self.has_matrices:
+            return self.relation_dim if self.model == Model.TUCKER else self.dim * self.dim
         return self.dim // 2 if self.model == Model.ROTATE else self.dim
 
     def state_width(self, width: int) -> int:
@@ -186,12 +207,14 @@ class Batch:
     relations     (edges,), or None for DOT
     negatives     (sides, chunks, N): for each side of the rules; the first two may be 1 if all
                   sides or chunks share the same negatives, for example all nodes
+    weights       (edges,) float32, or None: all are 1
     """
 
     heads: AnyArray
     relations: OptionalArray
     tails: AnyArray
     negatives: AnyArray
+    weights: OptionalArray = None
 
 
 @dataclass(frozen=True, eq=False)

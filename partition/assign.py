@@ -24,7 +24,8 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
 from penstock.partition.assignment import METHODS, Assignment, Attempt, check_parts, memory_for
-from penstock.partition.balance import Balance, even_out, fill_empty
+from penstock.partition.balance import Balance, even_out, fill_empty, part_loads
+from penstock.partition.base import Base
 from penstock.partition.metis import (
     SILENT,
     Adjacency,
@@ -35,10 +36,13 @@ from penstock.partition.metis import (
     seconds_needed,
     shared_adjacency,
 )
-from penstock.partition.stream import stream
+from penstock.partition.stream import cut_share, place_new, stream
 from penstock.sizes import format_bytes, need_memory
 
 AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
+# A partition with a base is cut whole if it cuts more edges than at the last whole cut: so many
+# times as many, and this share of all edges more.
+CUT_ANEW, MORE_CUT = 1.1, 0.01
 # If nodes too heavy for any part touch this share of the edges, no cut can keep them.
 HUBS_DOMINATE = 0.9
 _PASSES = 8
@@ -59,6 +63,7 @@ def assign(
     passes: int = 10,
     time_limit: float = float("inf"),
     timeout: float = SILENT,
+    base: Base | None = None,
     quiet: bool = True,
 ) -> Assignment:
     """Return which of ``k`` parts owns each node of ``graph``.
@@ -68,6 +73,7 @@ def assign(
     time_limit    seconds that METIS may take, by estimate, if the method is ``auto`` [default: any]
     passes        how often the streaming method reads the graph
     timeout       seconds without computing after which METIS' process is killed
+    base          yesterday's partition, whose nodes keep their parts unless the cut is too bad
     """
     if k < 1:
         raise UsageError("a partition needs parts", expected="-k of at least 1", got=str(k))
@@ -77,7 +83,7 @@ def assign(
     work = _Work(graph, k, seed, memory_limit, passes, time_limit, timeout, quiet)
     if k == 1:
         work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
-    else:
+    elif base is None or not work.by_base(base):
         getattr(work, f"by_{method}")()
     assert work.parts is not None
     moved = fill_empty(work.parts, graph.degrees, k)
@@ -120,6 +126,39 @@ class _Work:
     def take(self, made_by: str, parts: Array, why: str) -> None:
         self.parts, self.made_by = parts, made_by
         self.note(made_by, "taken", why)
+
+    def by_base(self, base: Base) -> bool:
+        """Keep the parts of known nodes, stream new ones; return whether the cut is good enough."""
+        parts, degrees = base.known.copy(), self.graph.degrees
+        new = parts < 0
+        counts = np.bincount(parts[~new], minlength=self.k)
+        place_new(
+            self.graph,
+            parts,
+            part_loads(parts[~new], degrees[~new], self.k),
+            counts,
+            self._bound(ACCEPTED),
+        )
+        said = f"{int(new.sum()):,} new nodes placed: {self._balance(parts)}"
+        needed, limit = adjacency_needed(self.graph), self._memory()
+        if not Balance.of(parts, degrees, self.k).within(ACCEPTED) and needed <= limit:
+            with shared_adjacency(self.graph) as adjacency:
+                common = adjacency.indptr, adjacency.indices, degrees, parts, self.k
+                moves = kernel("refine", parts)
+                moved = moves.balance(*common, self._bound(AIM), _PASSES)
+                load = Balance.of(parts, degrees, self.k)
+                bound = max(self._bound(AIM), load.heaviest_part)
+                moved += moves.refine(*common, bound, _PASSES)
+            said += f"; {moved:,} moves reach {self._balance(parts)}"
+        cut = cut_share(self.graph, parts)
+        most = max(CUT_ANEW * base.whole_cut, base.whole_cut + MORE_CUT)
+        said += f"; {cut:.2%} of the edges are cut, and {base.whole_cut:.2%} at the last whole cut"
+        good = Balance.of(parts, degrees, self.k).within(RELAXED) and cut <= most
+        if good:
+            self.take("base", parts, f"{said}; it is cut whole above {most:.2%} or load {RELAXED}")
+        else:
+            self.note("base", "refused", f"{said}; at most {most:.2%} and load {RELAXED}")
+        return good
 
     # -- the methods ---------------------------------------------------------------------------
 

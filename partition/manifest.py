@@ -54,6 +54,7 @@ class PartitionManifest:
     feature_width: int
     labels: str | None  # "class", "multi" or "value"
     splits: bool
+    whole_cut: float = 0.0  # the share of edges cut when the graph was last cut whole
     files: dict[str, FileEntry] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 

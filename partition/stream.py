@@ -8,6 +8,9 @@ from penstock.arrays import Array
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.progress import Progress
+from penstock.writer import row_cuts
+
+_EDGES = 1 << 20  # looked at together
 
 # Fennel's exponent: the price of a part grows with load ** (GAMMA - 1), here its square root.
 _GAMMA = 1.5
@@ -34,6 +37,34 @@ def stream(graph: Graph, k: int, capacity: int, passes: int, *, quiet: bool = Tr
                 kernels.stream_rows(*rows, parts, loads, counts, capacity, price)
                 progress.advance(shard.edges)
     return parts
+
+
+def place_new(graph: Graph, parts: Array, loads: Array, counts: Array, capacity: int) -> None:
+    """Give the nodes without a part, -1, one by Fennel, in place; the others stay.
+
+    loads, counts  (k,) int64 of those that stay
+    """
+    kernels, (price,) = kernel("streaming", parts), prices(graph.num_edges, len(loads), 1)
+    for number, entry in enumerate(graph.manifest.shards):
+        new = np.flatnonzero(parts[entry.start : entry.stop] < 0)
+        if len(new):
+            shard = graph.shard(number)
+            for run in np.split(new, np.flatnonzero(np.diff(new) > 1) + 1):
+                rows = shard.row_range(int(run[0]), int(run[-1]) + 1)
+                given = rows.indptr, rows.indices, rows.first_row
+                kernels.stream_rows(*given, parts, loads, counts, capacity, price)
+
+
+def cut_share(graph: Graph, parts: Array) -> float:
+    """Return the share of edges that lead to another part."""
+    cut = 0
+    for number in range(graph.num_shards):
+        shard = graph.shard(number)
+        for low, high in row_cuts(shard.indptr, _EDGES):
+            rows = shard.row_range(low, high)
+            own = parts[rows.first_row : rows.first_row + rows.rows].repeat(rows.degrees())
+            cut += int(np.count_nonzero(own != parts[rows.indices]))
+    return cut / max(graph.num_edges, 1)
 
 
 def prices(load: int, k: int, passes: int) -> list[float]:

@@ -132,6 +132,13 @@ class InputError(PenstockError):
     """The user's data is wrong; the message names the file and the row."""
 
 
+class BaseRefused(InputError):
+    """What ``--base`` names is of another kind, or is not there to compare with.
+
+    A flow with ``incremental`` then makes the output whole.
+    """
+
+
 class CapacityError(PenstockError):
     """Host memory, disk or GPU memory does not suffice."""
 

@@ -114,6 +114,15 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def link(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link, or a copy on another file system or one without links."""
+    with atomic(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+
 def save_npy(root: Path, name: str, array: Array) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
     import numpy as np  # not needed for help

@@ -7,6 +7,7 @@ through a float, which holds today's nanoseconds only in steps of 256.
 from __future__ import annotations
 
 import math
+import re
 from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -19,6 +20,7 @@ from penstock.errors import UsageError
 TimeType = Literal["int64", "float64", "timestamp"]
 
 _EPOCH = 1970  # the year
+_UNITS = {"d": 86400, "h": 3600, "min": 60, "s": 1}
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of integer times
 _DATE = "a date such as 2026-11-20"
 _EXPECTED = {
@@ -68,6 +70,21 @@ def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | 
     except (ValueError, ArithmeticError):
         pass
     raise UsageError(f"option {name} has a bad value", expected=_EXPECTED[kind], got=repr(text))
+
+
+def moment_before(until: float, length: str, kind: TimeType | None) -> int | float:
+    """Return the time that is ``length`` before another: a number, or 30d, 12h, 90min or 60s."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(d|h|min|s)?", length.strip())
+    number, unit = found.groups() if found else ("0", None)
+    if not Decimal(number) or (unit is None) == (kind == "timestamp"):
+        what, are = "a number above 0", "numbers"
+        if kind == "timestamp":
+            what, are = "30d, 12h, 90min or 60s", "timestamps"
+        expected = f"{what}, as the times are {are}"
+        raise UsageError("option --window has a bad value", expected=expected, got=repr(length))
+    if kind == "float64":
+        return until - float(number)
+    return int(until) - int(Decimal(number) * (1 if unit is None else _UNITS[unit] * 10**9))
 
 
 def time_text(value: float, *, timestamp: bool) -> str:

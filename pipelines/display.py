@@ -74,10 +74,27 @@ class OutputReport(CountsReport):
 
 
 @dataclass
+class FromBase:
+    """What a job took from ``--base``, and what it made again: how many of ``what``."""
+
+    what: str
+    kept: int
+    made: int
+
+    def text(self) -> str:
+        """Return it in words."""
+        return f"{self.kept:,} {self.what} from the base, {self.made:,} made again"
+
+
+@dataclass
 class JobReport(OutputReport):
-    """A report with the time of the run, which the frame sets."""
+    """A report with the time of the run, which the frame sets.
+
+    from_base  of a job with ``--base``
+    """
 
     seconds: float = field(default=0.0, kw_only=True)
+    from_base: FromBase | None = field(default=None, kw_only=True)
 
 
 @options

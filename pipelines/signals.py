@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CLOSING = 5.0
 
 _NUMBERS = (signal.SIGTERM, signal.SIGHUP)
-_heard: list[int] = []  # the signals that have ended the command
+heard: list[int] = []  # the signals that have ended the command
 
 
 class Terminated(KeyboardInterrupt):
@@ -75,7 +75,7 @@ def _end_begins(number: int) -> None:
     for each in (signal.SIGINT, *_NUMBERS):
         if signal.getsignal(each) != signal.SIG_IGN:
             signal.signal(each, again if each == signal.SIGINT else lambda number, frame: None)
-    _heard.append(number)
+    heard.append(number)
     _stop_logging()
 
 
@@ -84,7 +84,7 @@ def ignore_more() -> None:
 
     Python gives up its handlers while it ends: another one would be what the process died of.
     """
-    if _heard:
+    if heard:
         for each in (signal.SIGINT, *_NUMBERS):
             signal.signal(each, signal.SIG_IGN)
 

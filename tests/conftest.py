@@ -56,9 +56,12 @@ def cuda_devices():
 def pytest_cmdline_main(config):
     """Run all tests in several processes if pytest-xdist is installed and no option decides.
 
-    Three on two cores, as a third of their time they wait for processes that they started; four at
-    most, of which each may take two GB. Tests of a file stay together, so that they share its
-    fixtures. On a GPU all run in one process, since some measure its memory.
+    Two per core, as most wait for processes that they started; four at most, of which each may take
+    two GB. Tests of a file stay together, so that they share its fixtures. On a GPU all run in one
+    process, since some measure its memory.
+
+    Files keep their order: xdist would begin with those of many tests, and at the end wait for one
+    process that has a file of a single long one.
     """
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     cores = len(os.sched_getaffinity(0))
@@ -73,8 +76,9 @@ def pytest_cmdline_main(config):
         and find_spec("cupy") is None
         and cores > 1
     ):
-        config.option.numprocesses = min(cores * 3 // 2, 4)
+        config.option.numprocesses = min(cores * 2, 4)
         config.option.dist = "loadfile"
+    config.option.loadscopereorder = False
 
 
 def pytest_configure(config):

@@ -176,7 +176,7 @@ def test_a_cluster_that_stays_does_as_the_page_says(folder):
     start, *_, stop = commands_of(next(text for text in texts if "cluster start" in text))
     started = python(folder, "-m", "penstock", *start)
     try:
-        assert started[0].startswith("cluster default: 4 workers (mpi), ready in ")
+        assert {"default:", "4", "(mpi),"} <= set(started[0].split())
         notebook = next(text for text in texts if text.startswith("import penstock\n"))
         assert python(folder, "-c", notebook) == [str([f"rank {rank} of 4" for rank in range(4)])]
     finally:

@@ -1,5 +1,6 @@
 """Every flow of examples/ runs on small tables, publishes its targets; its script reads them."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -87,4 +88,4 @@ def test_recipes_are_compared(root, tmp_path):
     distmult = root / "examples/fb15k-237/distmult.yaml"
     recipe.write_text(distmult.read_text().replace("dim: 512", "dim: 16").replace("60", "3"))
     said = script(root / "examples/fb15k-237/compare.py", str(tmp_path / "g"), str(recipe))
-    assert said.startswith("small: MRR 0.")
+    assert re.match(r"small\D+0\.\d", said), said

@@ -27,7 +27,7 @@ from penstock.kernels.streams import Stream
 
 _SHUFFLE = int(Stream.EMBED_SHUFFLE)
 _FIRST, _SECOND = MULTIPLIERS
-_NONE = np.empty(0, np.int32)
+_NONE, _NO_WEIGHTS = np.empty(0, np.int32), np.empty(0, np.float32)
 
 
 def count_edges(
@@ -61,6 +61,7 @@ def scatter_edges(
     indptr: Array,
     indices: Array,
     relations: Array | None,
+    weights: Array | None,
     first_row: int,
     starts: Array,
     positions: Array | None,
@@ -68,6 +69,7 @@ def scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array | None,
+    weights_out: Array | None,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
@@ -77,6 +79,7 @@ def scatter_edges(
         indptr,
         indices,
         _or_none(relations),
+        _NO_WEIGHTS if weights is None else weights,
         first_row,
         starts,
         _or_none(positions),
@@ -85,6 +88,7 @@ def scatter_edges(
         heads,
         tails,
         _or_none(relations_out),
+        _NO_WEIGHTS if weights_out is None else weights_out,
         groups,
         np.uint64(seed),
         first_edge,
@@ -92,10 +96,16 @@ def scatter_edges(
 
 
 def shuffle_edges(
-    heads: Array, tails: Array, relations: Array | None, seed: int, first: int
+    heads: Array,
+    tails: Array,
+    relations: Array | None,
+    weights: Array | None,
+    seed: int,
+    first: int,
 ) -> None:
     """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
-    _shuffle_edges(heads, tails, _or_none(relations), np.uint64(seed), first)
+    weights = _NO_WEIGHTS if weights is None else weights
+    _shuffle_edges(heads, tails, _or_none(relations), weights, np.uint64(seed), first)
 
 
 def mix_keys(seed: int, which: int) -> Array:
@@ -116,6 +126,7 @@ def mix_edges(
     heads: Array,
     tails: Array,
     relations: Array | None,
+    weights: Array | None,
     begins: Array,
     offsets: Array,
     head_rows: Array,
@@ -123,7 +134,7 @@ def mix_edges(
     keys: Array,
     count: int,
     start: int,
-    out: tuple[Array, Array, Array | None],
+    out: tuple[Array, Array, Array | None, Array | None],
 ) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     if len(out[0]):
@@ -131,6 +142,7 @@ def mix_edges(
             heads,
             tails,
             _or_none(relations),
+            _NO_WEIGHTS if weights is None else weights,
             begins,
             offsets,
             head_rows,
@@ -142,6 +154,7 @@ def mix_edges(
             out[0],
             out[1],
             _or_none(out[2]),
+            _NO_WEIGHTS if out[3] is None else out[3],
         )
 
 
@@ -204,6 +217,7 @@ def _scatter_edges(
     indptr: Array,
     indices: Array,
     relations: Array,
+    weights: Array,
     first_row: int,
     starts: Array,
     positions: Array,
@@ -212,12 +226,13 @@ def _scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array,
+    weights_out: Array,
     groups: int,
     seed: Any,
     first_edge: int,
 ) -> None:
     n, nodes = len(starts) - 1, starts[-1]
-    typed = len(relations_out) > 0
+    typed, weighted = len(relations_out) > 0, len(weights_out) > 0
     words = philox4x32(seed, _SHUFFLE, first_edge >> 2, GROUP)
     for row in range(len(indptr) - 1):
         if indptr[row] == indptr[row + 1]:
@@ -240,11 +255,15 @@ def _scatter_edges(
             heads[to], tails[to] = head_row, end_place - starts[tail]
             if typed:
                 relations_out[to] = relations[e]
+            if weighted:
+                weights_out[to] = weights[e]
             at[group] = to + 1
 
 
 @njit(cache=True, nogil=True)
-def _shuffle_edges(heads: Array, tails: Array, relations: Array, seed: Any, first: int) -> None:
+def _shuffle_edges(
+    heads: Array, tails: Array, relations: Array, weights: Array, seed: Any, first: int
+) -> None:
     for i in range(len(heads) - 1, 0, -1):
         a, b, _, _ = philox4x32(seed, _SHUFFLE, first + i, IN_BUCKET)
         # The upper 64 bits of (a, b) * (i + 1), in halves; i + 1 is below 2**63.
@@ -257,6 +276,8 @@ def _shuffle_edges(heads: Array, tails: Array, relations: Array, seed: Any, firs
         tails[i], tails[j] = tails[j], tails[i]
         if len(relations):
             relations[i], relations[j] = relations[j], relations[i]
+        if len(weights):
+            weights[i], weights[j] = weights[j], weights[i]
 
 
 @njit(cache=True, inline="always")
@@ -278,6 +299,7 @@ def _mix_edges(
     heads: Array,
     tails: Array,
     relations: Array,
+    weights: Array,
     begins: Array,
     offsets: Array,
     head_rows: Array,
@@ -289,8 +311,9 @@ def _mix_edges(
     heads_out: Array,
     tails_out: Array,
     relations_out: Array,
+    weights_out: Array,
 ) -> None:
-    typed = len(relations_out) > 0
+    typed, weighted = len(relations_out) > 0, len(weights_out) > 0
     n = 0
     while n < len(heads_out):
         block, inside = (start + n) // BLOCK, (start + n) % BLOCK
@@ -313,5 +336,7 @@ def _mix_edges(
             tails_out[n] = tails[edge] + tail_rows[low]
             if typed:
                 relations_out[n] = relations[edge]
+            if weighted:
+                weights_out[n] = weights[edge]
             n += 1
             index += 1

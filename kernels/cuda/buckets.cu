@@ -33,13 +33,15 @@ __device__ __forceinline__ u64 permuted(u64 index, u64 count, int half,
 template <typename Row, typename Out>
 __global__ void mix_edges(const Row* __restrict__ heads, const Row* __restrict__ tails,
                           const int* __restrict__ relations,  // null without relations
+                          const float* __restrict__ weights,  // null without weights
                           const long long* __restrict__ begins,
                           const long long* __restrict__ offsets, int runs,
                           const long long* __restrict__ head_rows,
                           const long long* __restrict__ tail_rows,
                           const u64* __restrict__ keys, int half, long long blocks,
                           long long start, long long size, Out* __restrict__ heads_out,
-                          Out* __restrict__ tails_out, int* __restrict__ relations_out) {
+                          Out* __restrict__ tails_out, int* __restrict__ relations_out,
+                          float* __restrict__ weights_out) {
   for (long long n = penstock::thread_number(); n < size; n += penstock::thread_count()) {
     long long index = start + n;
     const long long block = index / BLOCK;
@@ -60,5 +62,6 @@ __global__ void mix_edges(const Row* __restrict__ heads, const Row* __restrict__
     heads_out[n] = static_cast<Out>(heads[edge] + head_rows[low]);
     tails_out[n] = static_cast<Out>(tails[edge] + tail_rows[low]);
     if (relations) relations_out[n] = relations[edge];
+    if (weights) weights_out[n] = weights[edge];
   }
 }

@@ -19,6 +19,7 @@ def mix_edges(
     heads: Any,
     tails: Any,
     relations: Any | None,
+    weights: Any | None,
     begins: Any,
     offsets: Any,
     head_rows: Any,
@@ -26,7 +27,7 @@ def mix_edges(
     keys: Any,
     count: int,
     start: int,
-    out: tuple[Any, Any, Any | None],
+    out: tuple[Any, Any, Any | None, Any | None],
 ) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     blocks = count // BLOCK
@@ -38,6 +39,7 @@ def mix_edges(
         heads,
         tails,
         cp.uint64(0) if relations is None else relations,
+        cp.uint64(0) if weights is None else weights,
         begins,
         offsets,
         cp.int32(len(begins)),
@@ -51,4 +53,5 @@ def mix_edges(
         out[0],
         out[1],
         cp.uint64(0) if out[2] is None else out[2],
+        cp.uint64(0) if out[3] is None else out[3],
     )

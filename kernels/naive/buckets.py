@@ -48,6 +48,7 @@ def scatter_edges(
     indptr: Array,
     indices: Array,
     relations: Array | None,
+    weights: Array | None,
     first_row: int,
     starts: Array,
     positions: Array | None,
@@ -55,6 +56,7 @@ def scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array | None,
+    weights_out: Array | None,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
@@ -68,18 +70,25 @@ def scatter_edges(
         heads[at[group]], tails[at[group]] = head_row[e], tail_row[e]
         if relations is not None and relations_out is not None:
             relations_out[at[group]] = relations[e]
+        if weights is not None and weights_out is not None:
+            weights_out[at[group]] = weights[e]
         at[group] += 1
 
 
 def shuffle_edges(
-    heads: Array, tails: Array, relations: Array | None, seed: int, first: int
+    heads: Array,
+    tails: Array,
+    relations: Array | None,
+    weights: Array | None,
+    seed: int,
+    first: int,
 ) -> None:
     """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
     for i in range(len(heads) - 1, 0, -1):
         words = random_words_of(seed, Stream.EMBED_SHUFFLE, np.array([first + i]), IN_BUCKET)[0]
         draw = int(words[0]) << 32 | int(words[1])
         j = draw * (i + 1) >> 64
-        for array in (heads, tails, relations):
+        for array in (heads, tails, relations, weights):
             if array is not None:
                 array[i], array[j] = array[j], array[i]
 
@@ -117,6 +126,7 @@ def mix_edges(
     heads: Array,
     tails: Array,
     relations: Array | None,
+    weights: Array | None,
     begins: Array,
     offsets: Array,
     head_rows: Array,
@@ -124,7 +134,7 @@ def mix_edges(
     keys: Array,
     count: int,
     start: int,
-    out: tuple[Array, Array, Array | None],
+    out: tuple[Array, Array, Array | None, Array | None],
 ) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs.
 
@@ -144,6 +154,8 @@ def mix_edges(
         out[1][n] = tails[edge] + tail_rows[run]
         if relations is not None and out[2] is not None:
             out[2][n] = relations[edge]
+        if weights is not None and out[3] is not None:
+            out[3][n] = weights[edge]
 
 
 def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:

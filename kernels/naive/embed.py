@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -80,6 +81,7 @@ def step(
     _update(nodes, node_slopes, _touched(batch, len(nodes.values)), rules, lr, number)
     if relations is not None:
         touched = np.zeros(len(relations.values), bool)
+        touched[len(touched) - rules.shared_rows :] = True
         for side in rules.sides:
             touched[_relation_rows(batch, side, rules)] = True
         _update(relations, relation_slopes, touched, rules, lr, number)
@@ -101,7 +103,8 @@ def gradients(
         given, answer = (batch.heads, batch.tails)[:: 1 if side == Side.TAIL else -1]
         rows = _relation_rows(batch, side, rules)
         asked = Side.TAIL if rules.inverse else side
-        query = _query(x[given], r[rows], asked, rules)
+        factors = _factors(r, rows, rules)
+        query = _query(x[given], factors, asked, rules)
         slope_query = np.zeros_like(query)
         for chunk in range(shape[1]):
             here = slice(chunk * rules.chunk, min((chunk + 1) * rules.chunk, edges))
@@ -111,6 +114,13 @@ def gradients(
             negative = _score(q[:, None], v[None], rules)
             negative[truth[:, None] == others[None]] = -np.inf
             loss, by_positive, by_negative = _loss(positive, negative, rules)
+            if batch.weights is not None:
+                by = batch.weights[here].astype(np.float64)
+                loss, by_positive, by_negative = (
+                    loss * by,
+                    by_positive * by,
+                    by_negative * by[:, None],
+                )
             total += loss.sum()
             in_query, in_answer = _score_slopes(q, x[truth], by_positive, rules)
             slope_query[here] += in_query
@@ -118,9 +128,13 @@ def gradients(
             in_query, in_others = _score_slopes(q[:, None], v[None], by_negative, rules)
             slope_query[here] += in_query.sum(axis=1)
             np.add.at(slope_x, others, in_others.sum(axis=0))
-        in_given, in_relation = _query_slopes(x[given], r[rows], slope_query, asked, rules)
+        in_given, in_factors = _query_slopes(x[given], factors, slope_query, asked, rules)
         np.add.at(slope_x, given, in_given)
-        np.add.at(slope_r, rows, in_relation)
+        if rules.model == Model.TUCKER:
+            core = len(r) - rules.shared_rows
+            slope_r[core:] += in_factors.T @ r[rows]
+            in_factors = in_factors @ r[core:]
+        np.add.at(slope_r, rows, in_factors)
         for ids in (given, answer):
             total += _penalty(x, slope_x, ids, rules.node_penalty, rules.is_complex, rules)
         if rules.model not in (Model.DOT, Model.ROTATE):
@@ -149,7 +163,8 @@ def queries(
     if rules.inverse:
         rows = relation + (rules.inverse if side == Side.HEAD else 0)
         side = Side.TAIL
-    return _query(x, relations[rows].astype(np.float64), side, rules).astype(np.float32)
+    factors = _factors(relations.astype(np.float64), rows, rules)
+    return _query(x, factors, side, rules).astype(np.float32)
 
 
 def answer_scores(asked: Array, answers: Array, rules: EmbedRules) -> Array:
@@ -249,8 +264,20 @@ def _as_complex(x: Array) -> Array:
     return joined
 
 
+def _as_matrices(r: Array) -> Array:
+    dim = math.isqrt(r.shape[-1])
+    return r.reshape(*r.shape[:-1], dim, dim)
+
+
 def _as_real(z: Array) -> Array:
     return np.concatenate([z.real, z.imag], axis=-1)
+
+
+def _factors(r: Array, rows: Array, rules: EmbedRules) -> Array:
+    """Return the relations' rows, or their matrices."""
+    if rules.model != Model.TUCKER:
+        return r[rows]
+    return r[rows] @ r[len(r) - rules.shared_rows :].T
 
 
 def _query(x: Array, r: Array, side: Side, rules: EmbedRules) -> Array:
@@ -262,6 +289,9 @@ def _query(x: Array, r: Array, side: Side, rules: EmbedRules) -> Array:
     if rules.model in (Model.TRANSE_L1, Model.TRANSE_L2):
         moved: Array = x + r if side == Side.TAIL else x - r
         return moved
+    if rules.has_matrices:
+        how = "ni,nij->nj" if side == Side.TAIL else "nj,nij->ni"
+        return np.asarray(np.einsum(how, x, _as_matrices(r)))
     factor = _as_complex(r) if rules.model == Model.COMPLEX else np.exp(1j * r)
     return _as_real(_as_complex(x) * (factor if side == Side.TAIL else factor.conj()))
 
@@ -275,6 +305,12 @@ def _query_slopes(
         return slope * r, slope * x
     if rules.model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return slope, slope if side == Side.TAIL else -slope
+    if rules.has_matrices:
+        in_x = np.einsum(
+            "nj,nij->ni" if side == Side.TAIL else "ni,nij->nj", slope, _as_matrices(r)
+        )
+        left, right = (x, slope) if side == Side.TAIL else (slope, x)
+        return in_x, (left[:, :, None] * right[:, None]).reshape(r.shape)
     g, z = _as_complex(slope), _as_complex(x)
     factor = _as_complex(r) if rules.model == Model.COMPLEX else np.exp(1j * r)
     if side == Side.HEAD:

@@ -18,6 +18,7 @@ from penstock.csr import id_dtype, offsets_of
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
+from penstock.partition.base import Base
 from penstock.partition.build.columns import GrowingArray, Spool
 from penstock.partition.manifest import PartEntry
 from penstock.partition.build.node_data import write_features, write_labels
@@ -50,15 +51,17 @@ def build_parts(
     k: int,
     root: Path,
     *,
+    base: Base | None = None,
     threads: int | None = None,
     quiet: bool = True,
 ) -> tuple[list[PartEntry], list[FileEntry]]:
     """Write every part of ``graph`` under ``root``; return their counts and files.
 
     parts  (nodes,) int32 in 0 .. k - 1
+    base   yesterday's partition: what is the same is linked
     """
     layout = _Layout.of(graph, parts, k)
-    builder = _Builder(graph, layout, root, threads)
+    builder = _Builder(graph, layout, root, base, threads)
     total = 2 * graph.num_edges
     with Progress("build parts", total=total, unit="edges", quiet=quiet) as progress:
         builder.spool_rows(progress)
@@ -70,6 +73,8 @@ def build_parts(
         save_npy(root, "assignment.npy", parts),
         save_npy(root, "local.npy", layout.local),
     ]
+    if base is not None:
+        base.link_same(root, builder.files)
     return builder.entries(), builder.files
 
 
@@ -96,7 +101,14 @@ class _Layout:
 
 
 class _Builder:
-    def __init__(self, graph: Graph, layout: _Layout, root: Path, threads: int | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        layout: _Layout,
+        root: Path,
+        base: Base | None,
+        threads: int | None,
+    ) -> None:
         self._graph, self._layout, self._root = graph, layout, root
         self._threads = threads
         self._k = len(layout.owned)
@@ -106,18 +118,26 @@ class _Builder:
         self._cut = np.zeros(self._k, np.int64)
         self._sends = np.zeros(self._k, np.int64)
         self.files: list[FileEntry] = []
+        self._changed = []  # the parts to build
+        for rank, owned in enumerate(layout.owned):
+            if base is None or not base.stays(rank, owned, layout.parts):
+                self._changed.append(rank)
+                continue
+            self.files += base.link_rows(rank, root)
+            self._ghosts[rank] = base.partition.part(rank).ghosts
+            self._cut[rank] = base.partition.manifest.parts[rank].cut
 
     def spool_rows(self, progress: Progress) -> None:
         """Read the graph once and append each part's rows, columns as they are, to its spools."""
         dtypes = self._graph.manifest.dtypes
-        self._spools = [
-            {
+        self._spools = {
+            rank: {
                 name: Spool(self._root / part_folder(rank) / f"{name}.spool", dtypes[name])
                 for name in ("indices", *self._columns)
             }
-            for rank in range(self._k)
-        ]
-        for number in range(self._graph.num_shards):
+            for rank in self._changed
+        }
+        for number in range(self._graph.num_shards if self._changed else 0):
             shard = self._graph.shard(number)
             first, stop = shard.first_row, shard.first_row + shard.rows
 
@@ -128,7 +148,7 @@ class _Builder:
                     column = getattr(shard, name)
                     spool.append(self._kernels.gather_rows(shard.indptr, rows, column))
 
-            spread(append, range(self._k), self._threads)
+            spread(append, self._changed, self._threads)
             progress.advance(shard.edges)
 
     def renumber(self, progress: Progress) -> None:
@@ -138,7 +158,7 @@ class _Builder:
             self._renumber_part(rank)
             progress.advance(int(self._graph.degrees[self._layout.owned[rank]].sum()))
 
-        spread(work, range(self._k), self._threads)
+        spread(work, self._changed, self._threads)
 
     def _renumber_part(self, rank: int) -> None:
         parts, owned, folder = self._layout.parts, self._layout.owned[rank], part_folder(rank)

@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
+from penstock.arrow import as_numpy, one_array
 from penstock.csr import offsets_of
-from penstock.errors import UsageError
+from penstock.errors import BaseRefused
 from penstock.files import FileEntry, part_name, sha256_of
 from penstock.formats import with_names
 from penstock.graph import load_npy
+from penstock.graph_changes import another_kind
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.options import given_options
 from penstock.pipelines.centrality.compute import Columns
 from penstock.pipelines.centrality.options import CentralityOptions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.pipelines.centrality.inputs import CentralityInput
 
 # Options with which the same graph has the same values.
@@ -38,7 +41,6 @@ _DECIDING = (
     "endpoints",
     "alpha",
     "tol",
-    "max_iter",
     "dtype",
 )
 
@@ -79,13 +81,30 @@ class Base:
         if missing := set(options.names).difference(body["metrics"]):
             before["metrics"], now["metrics"] = ", ".join(body["metrics"]), ", ".join(missing)
         if differ := [name for name in now if before[name] != now[name]]:
-            raise UsageError(
+            raise BaseRefused(
                 f"{path} has other values: {differ[0]} differs",
                 expected=str(before[differ[0]]),
                 got=str(now[differ[0]]),
                 remedy="Give the same options, or leave --base out",
             )
+        parts = sorted(entry.name for entry in files if entry.name.startswith("nodes/"))
+        kinds = ("one graph", "several graphs")
+        if parts and (named := "graph_id" in _names(path / parts[0])) == source.one:
+            raise another_kind(path, "input", kinds[named], kinds[not named])
         return cls(path, sha256_of(path / FORMAT.file))
+
+    def ranks(self, nodes: pa.Array) -> Array:
+        """Return the PageRank that nodes of the one graph had; new ones have an average one."""
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.path / "nodes", columns=["node", "pagerank"])
+        ids = one_array(table.column("node"))
+        if ids.type != nodes.type:
+            raise another_kind(self.path, "ids", ids.type, nodes.type)
+        at = pc.index_in(nodes, value_set=ids)
+        found = as_numpy(one_array(table.column("pagerank")).take(at), 1 / max(len(ids), 1))
+        return np.asarray(found / found.sum(), np.float64)
 
     def look_up(self, structure: Array) -> Known:
         """Return which graphs the base has, and where."""
@@ -166,6 +185,13 @@ class Known:
             for name, values in _columns(self.base.path, "graphs", int(part), graphs):
                 graphs[name][chosen] = values[index.graphs[places]]
         return Columns(nodes, graphs, None, other[computed.unfinished], other[computed.uncounted])
+
+
+def _names(file: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    names: list[str] = pq.read_schema(file).names
+    return names
 
 
 def _columns(path: Path, kind: str, part: int, names: Iterable[str]) -> list[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from penstock.kernels.centrality_rules import (
     clustering,
 )
 from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
-from penstock.workers.resources.device import to_host
+from penstock.workers.resources.device import to_device, to_host
 
 # The sums over paths that each metric needs: only these are copied from a GPU.
 _NEEDED = {
@@ -46,8 +46,13 @@ class Columns:
     uncounted: Array
 
 
-def compute(batch: GraphBatch, options: CentralityOptions, wanted: frozenset[str]) -> Columns:
-    """Compute the wanted metrics of a batch."""
+def compute(
+    batch: GraphBatch,
+    options: CentralityOptions,
+    wanted: frozenset[str],
+    start: Array | None = None,
+) -> Columns:
+    """Compute the wanted metrics of a batch; PageRank begins with ``start``."""
     kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
@@ -71,7 +76,11 @@ def compute(batch: GraphBatch, options: CentralityOptions, wanted: frozenset[str
     if "pagerank" in wanted:
         ranked = batch if batch.sums is None else replace(batch, weights=batch.sums)
         ranks, steps = kernels.pagerank(
-            ranked, damping=options.alpha, tolerance=options.tol, most=options.max_iter
+            ranked,
+            damping=options.alpha,
+            tolerance=options.tol,
+            most=options.max_iter,
+            start=None if start is None else to_device(start),
         )
         nodes["pagerank"] = to_host(ranks)
         unfinished = np.flatnonzero(to_host(steps) < 0)

@@ -27,6 +27,7 @@ from penstock.pipelines.centrality.tasks import (
     compute_pieces,
     finish_graph,
 )
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
@@ -70,6 +71,10 @@ def compute_graphs(
         "options": out.options,
     }
     counted = save_manifest(out, writer, specs, about)
+    kept = counted.pop("taken_over")
+    from_base = None  # PageRank of one graph begins with the base's, and keeps nothing
+    if base is not None and not source.one:
+        from_base = FromBase("graphs", kept, counted["graphs"] - kept)
     report = CentralityReport(
         str(out.named),
         list(options.names),
@@ -78,6 +83,7 @@ def compute_graphs(
         bad_rows=source.bad_rows,
         devices=workers.capacity.text(),
         seconds_by_step={"read": read - began, "compute": computed - read},
+        from_base=from_base,
         **counted,
     )
     if options.sampled and shares is not None:

@@ -82,7 +82,6 @@ _IGNORED_IN: Rules = (
         "on a graph or zoo, which records it",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
-    (("base",), "on one graph", lambda o, kind: kind == "graph"),
     (
         ("header", "graph_id", "source", "target", "id_type", "on_bad_rows", "base"),
         "on graphs of NetworkX",
@@ -128,8 +127,8 @@ class CentralityOptions:
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
     base: ClientPath | None = None
-    """many graphs: an earlier output with the same metrics; graphs that have not changed since take
-    their values from it"""
+    """an earlier output with the same metrics: of many graphs, those that have not changed since
+    take their values from it; PageRank of one graph begins with its values"""
     distances: Annotated[bool, Parameter(negative="")] = False
     """also write the distances of all pairs as .npy"""
 

@@ -23,7 +23,6 @@ class CentralityReport(JobReport):
     pieces: int = 0
     resumed_pieces: int = 0
     bad_rows: int = 0
-    taken_over: int = 0  # graphs with values of the base
     failed: int = 0  # rows of failures.parquet
     samples: int | None = None
     error_bound: float | None = None
@@ -49,8 +48,8 @@ class CentralityReport(JobReport):
             yield f"estimated from {plural(self.samples, 'source')}{bound}{chance}"
         if self.resumed_pieces:
             yield were_there(self.resumed_pieces, "piece")
-        if self.taken_over:
-            yield f"{plural(self.taken_over, 'graph')} unchanged since the base"
+        if self.from_base is not None:
+            yield self.from_base.text()
         if self.bad_rows:
             yield f"{self.bad_rows:,} bad rows skipped"
         if self.failed:

@@ -17,6 +17,7 @@ from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
+    Piece,
     PieceSpec,
     device_bytes,
     matrix_bytes,
@@ -138,7 +139,7 @@ def _compute_piece(
         if task.base is not None and structure is not None:
             known = task.base.look_up(structure)
             batch = known.rest(batch)
-        found, distances = _computed(task, batch, task.options.wanted, turn)
+        found, distances = _computed(task, batch, task.options.wanted, turn, _start(task, piece))
         if known is not None:
             found = known.joined(piece.batch, found)
         task.writer.save(number, piece, found, distances, structure, known)
@@ -156,7 +157,8 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            more, distances = _computed(task, piece.batch, rest, nullcontext())
+            start = _start(task, piece)
+            more, distances = _computed(task, piece.batch, rest, nullcontext(), start)
             found = replace(
                 more,
                 nodes=found.nodes | more.nodes,
@@ -172,10 +174,12 @@ def _computed(
     batch: GraphBatch,
     wanted: frozenset[str],
     turn: AbstractContextManager[Any],
+    start: Array | None,
 ) -> tuple[Columns, Array | None]:
     """Return some metrics of a batch and, if asked, its distances; on the worker's GPU if any.
 
-    turn  held while the piece computes on a core
+    turn   held while the piece computes on a core
+    start  values with which PageRank begins
     """
     options = task.options
     if options.distances:
@@ -187,18 +191,25 @@ def _computed(
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:
-            return _of_batch(batch, options, wanted)
+            return _of_batch(batch, options, wanted, start)
     size = device_bytes(batch) + _LAUNCH_BYTES
     if options.distances:
         size += matrix_bytes(batch.sizes, options)
     with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(batch), options, wanted)
+        return _of_batch(on_device(batch), options, wanted, start)
+
+
+def _start(task: CentralityTask, piece: Piece) -> Array | None:
+    """Return the PageRank that the nodes of one graph had in the base."""
+    if task.base is None or piece.graphs is not None or "pagerank" not in task.options.wanted:
+        return None
+    return task.base.ranks(piece.nodes)
 
 
 def _of_batch(
-    batch: Any, options: CentralityOptions, wanted: frozenset[str]
+    batch: Any, options: CentralityOptions, wanted: frozenset[str], start: Array | None
 ) -> tuple[Columns, Array | None]:
-    found = compute(batch, options, wanted)
+    found = compute(batch, options, wanted, start)
     if not options.distances:
         return found, None
     distances = kernel("centrality", batch.indptr).distances(batch)

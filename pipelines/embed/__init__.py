@@ -213,7 +213,7 @@ def vectors(
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
     Vectors that were trained in memory are mapped from the checkpoint, and read when they are
-    accessed; a running training overwrites them. Vectors in several partitions are copied into
+    accessed; a running training does not change them. Vectors in several partitions are copied into
     memory: if they do not fit, ``export`` them and open the result with ``Vectors.open``.
 
     Parameters

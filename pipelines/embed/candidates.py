@@ -32,6 +32,8 @@ def find_candidates(
 
     If the training corrupts one side, only answers of that side are limited. None: all nodes.
     """
+    if given is None:
+        given = BY_RELATION if (run.options or {}).get("candidates") == BY_RELATION else None
     if given is None and (at / FILE).is_file():
         kept = Candidates(run.nodes, load_npy(at / FILE).tobytes())
         return kept.limiting(run.training.corrupt)

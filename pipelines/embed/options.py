@@ -30,6 +30,13 @@ Count = Annotated[int, Field(ge=1)]
 ALL, BY_RELATION = "all", "by-relation"  # values of --candidates
 _OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that need a graph
 # Options that would be ignored.
+_IGNORED_IN_TRAINING: Rules = (
+    (
+        ("candidates",),
+        "with --negatives all, which all relations share",
+        lambda o: o.negatives == "all" and o.candidates == BY_RELATION,
+    ),
+)
 _IGNORED_IN_RANKS: Rules = (
     (("at",), "with --sample, which leaves answers of a question out", lambda o: o.sample),
     (("split",), "with --triples, whose edges are ranked", lambda o: o.triples is not None),
@@ -105,8 +112,8 @@ class TrainingOptions(Training):
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; others are initialised at random"""
     candidates: Candidates | None = None
-    """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, or a file of
-    ids [default: all nodes]"""
+    """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, a file of
+    ids, or by-relation: nodes of the types that edges of the relation lead to [default: all]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
@@ -154,6 +161,7 @@ class EmbedOptions(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_ignored(self, _IGNORED_IN_TRAINING)
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(

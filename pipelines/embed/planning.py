@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
 
+from penstock.cluster.query import ask_workers
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
-from penstock.kernels.embed_rules import EmbedRules
+from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.partition.order import MOST_IN_WIDE
 from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
-from penstock.sizes import does_not_fit
+from penstock.pipelines.job.workers import Workers
+from penstock.sizes import does_not_fit, format_bytes, free_disk
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.evaluation import ranking
 from penstock.workers.embed.layout.buckets import largest_bucket
@@ -21,11 +27,15 @@ from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.train import node_layout
+from penstock.workers.plugin import resources
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 _CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
 _RANKED = 32  # bytes of an edge to rank, and of its ranks
 _VALUE = 16  # bytes per value of a query: the query, its answer, and the nodes of both
-_EDGE = 12  # bytes of an edge in its bucket
+_EDGE, _WEIGHT = 12, 4  # bytes of an edge in its bucket, and of its weight
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's position in the layout, and while the layout is made
 _GROUPED = 36  # bytes of a gradient's row number on CPUs, while equal rows are found
@@ -33,7 +43,7 @@ _SORTED = 24  # the same on a GPU
 _THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes per value of the queries of a thread's piece
 _TILE, _TILE_ROWS = 3 << 20, 64  # bytes of a thread's scores, and their least number of rows
 _NEGATIVE = 16  # bytes of a negative in order
-_WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
+WIDEST_TILE = 512  # values of a row that any GPU scores in tiles
 _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 # The most partitions of a rank, whose order is made within seconds; and of all ranks, as each pair
 # of partitions has a bucket.
@@ -61,6 +71,11 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             f"{graph.path} has no relations, which --model {training.model} is for",
             expected="a graph whose edges have relations",
             remedy="Use --model dot, or name their column with penstock etl --relation",
+        )
+    if training.weighted and "weights" not in about.dtypes:
+        raise UsageError(
+            f"{graph.path} has no weights, which --weighted is for",
+            remedy="Name their column with penstock etl --weight",
         )
     if training.batch is not None and training.batch > graph.num_edges:
         raise UsageError(
@@ -93,9 +108,7 @@ def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
     """Return the geometry of the table of all vectors."""
     count = partitions_of(training, graph.num_nodes, ranks)
     rows = -(-graph.num_nodes // count)
-    states = training.rules(1).state_width(1)
-    places = 3 if graph.manifest.heldout.get("valid") else 2
-    return Geometry.of(count, rows, training.dim, states, places, files=ranks)
+    return Geometry.of(count, rows, training.dim, training.rules(1).state_width(1))
 
 
 def memory_to_train(
@@ -133,13 +146,15 @@ def memory_to_train(
     copies = kept + 1 if on_gpu else 2 * kept
     if ranks > 1:
         copies = 3 * (kept + 1)
-    work = 4 * relations * (1 + training.is_reciprocal) * rules.relation_width * copies
+    rows = relations * (1 + training.is_reciprocal) + rules.shared_rows
+    work = 4 * rows * rules.relation_width * copies
     # Every node is a negative of all edges, and of both sides.
     chunks, sides = (1, 1) if training.negatives == "all" else (None, len(rules.sides))
     if on_gpu:
-        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch))
+        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch), relations)
     else:
-        work += _step(rules, batch, negatives, sides, on.cores if on is not None else 0)
+        cores = on.cores if on is not None else 0
+        work += _step(rules, batch, negatives, sides, cores, relations)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     if training.by_degree:
@@ -163,14 +178,17 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
-    relations = (len(init.relations or ()) + rules.inverse) * rules.relation_width
+    rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
+    relations = rows * rules.relation_width
     states = rules.state_width(1)
     ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
     return looked_up + 4 * relations * (1 + states) + ahead
 
 
-def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
+def _step(
+    rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int, relations: int
+) -> int:
     """Return the bytes of a batch on CPUs: gradients, and each thread's tiles of scores.
 
     sides  number of sides with their own negatives
@@ -179,23 +197,24 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
     pieces = pieces_of(batch, rules.chunk)
     threads = min(pieces, cores or pieces)
     nodes = 2 * batch + pieces * sides * negatives
-    relations = _relation_rows(rules, batch)
+    rows = _relation_rows(rules, batch)
     tile = max(_TILE, _TILE_ROWS * negatives * 4 * (2 if rules.is_distance else 1))
     tile += _NEGATIVE * negatives
     thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
-    values = nodes * rules.dim + relations * rules.relation_width
-    return 4 * values + _GROUPED * (nodes + relations) + threads * thread
+    values = nodes * rules.dim + rows * rules.relation_width
+    values += _of_matrices(rules, batch, relations)
+    return 4 * values + _GROUPED * (nodes + rows) + threads * thread
 
 
-def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> int:
+def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int, relations: int) -> int:
     """Return the bytes of a batch on a GPU: gradients, queries, negatives and their sums."""
     sides = len(rules.sides)
     drawn = sides * chunks * negatives
-    relations = _relation_rows(rules, batch)
+    rows = _relation_rows(rules, batch)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
-    values += relations * rules.relation_width
+    values += rows * rules.relation_width + _of_matrices(rules, batch, relations, on_gpu=True)
     scores = 0
-    if rules.dim > _WIDEST_TILE:
+    if rules.dim > WIDEST_TILE:
         # As many rows of a chunk at a time as fit; each such piece has its sums.
         most = -(-batch // chunks)
         at_once = max(1, min(most, _WIDE_SCORES // max(negatives, 1)))
@@ -203,12 +222,25 @@ def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> 
         scores = 4 * at_once * negatives
         values += drawn * rules.dim * pieces if pieces > 1 else 0
     # A step is launched once kernel by kernel; as a CUDA graph it then has its own memory.
-    return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
+    return 2 * (4 * values + _SORTED * (2 * batch + drawn + rows) + scores)
+
+
+def _of_matrices(rules: EmbedRules, batch: int, relations: int, *, on_gpu: bool = False) -> int:
+    """Return the values of gradients of a batch's queries, and of its matrices."""
+    if not rules.has_matrices:
+        return 0
+    queries, matrices = len(rules.sides) * batch, relations * (1 + bool(rules.inverse))
+    composed = rules.model == Model.TUCKER
+    if on_gpu:  # which keeps queries, composes all matrices, and changes others at once
+        return 2 * queries * rules.dim + 2 * composed * matrices * rules.dim**2
+    return queries * rules.dim + (1 + composed) * min(queries, matrices) * rules.dim**2
 
 
 def _relation_rows(rules: EmbedRules, batch: int) -> int:
-    """Return the number of rows of relations' gradients in a batch."""
-    return (len(rules.sides) if rules.inverse else 1) * batch if rules.relation_width else 0
+    """Return the number of rows of relations' gradients in a batch, besides matrices."""
+    if rules.has_matrices or not rules.relation_width:
+        return rules.shared_rows
+    return (len(rules.sides) if rules.inverse else 1) * batch
 
 
 def memory_there(capacity: Capacity) -> int:
@@ -223,11 +255,72 @@ def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -
     return edges * _RANKED + block * dim * _VALUE + known * 4
 
 
-def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return the disk space of a run: places of all partitions, buckets of edges, ids."""
+def in_memory(training: Training, ranks: int) -> bool:
+    """Return whether memory holds all partitions of a rank."""
+    count = training.partitions or 1
+    return count == 1 or len(training.in_order(count // ranks).states) == 1
+
+
+def disk_to_train(
+    graph: Graph, training: Training, ranks: int = 1, spare: int | None = None
+) -> int:
+    """Return the disk space of a run: versions of all partitions, buckets of edges, ids.
+
+    spare  versions besides those of checkpoints; None: one per partition
+    """
     table = geometry(graph, training, ranks)
-    made = table.files * table.file_bytes
-    return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+    kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
+    made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    edge = _EDGE + _WEIGHT * training.weighted
+    return made + graph.num_edges * edge + graph.num_nodes * (_ID + _PLACE)
+
+
+def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> int | None:
+    """Return the number of versions besides those of checkpoints; None: one per partition.
+
+    There is at least one for each partition in memory; the others take at most half of the space
+    that then remains. Fewer versions make more checkpoints due, and each writes all partitions in
+    memory.
+
+    there  bytes that the run may use
+    """
+    if ranks > 1 or in_memory(training, ranks):
+        return None
+    table, least = geometry(graph, training), training.held
+    left = there - disk_to_train(graph, training, spare=least)
+    spare = least + max(0, left) // 2 // table.file_bytes
+    return None if spare >= table.partitions else spare
+
+
+def scratch_to_train(
+    graph: Graph, training: Training, ranks: int, workers: Workers, run: Path
+) -> tuple[str | None, CapacityError | None]:
+    """Return the scratch space of the ranks, in words, and the error if there is too little.
+
+    Both are None if memory holds all partitions. Scratch on the run's own disk does not count here:
+    ``disk_to_train`` has its versions, which are moved to the run.
+    """
+    if in_memory(training, ranks):
+        return None, None
+    table, text, problem = geometry(graph, training, ranks), None, None
+    share = table.partitions // ranks * table.file_bytes
+    found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
+    for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
+        needed = share * min(count, ranks)
+        free = next(one[4] for one in found if one[:3] == (host, root, disk))
+        text = text or f"{format_bytes(needed)} on the scratch disk {root} of every host"
+        if needed > free:
+            remedy = "Name another with --worker-scratch, or the run's own disk"
+            where = f"in {root} on {host}"
+            problem = does_not_fit("the partitions of ranks", where, needed, free, remedy=remedy)
+    return text, problem
+
+
+def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int]:
+    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes."""
+    root = resources(dask_worker).scratch_root()
+    there = next(folder for folder in run.parents if folder.exists())
+    return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
@@ -278,8 +371,8 @@ def batch_problem(
     count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
     if batch is None:
         return None
-    if ranks > 1 and count > 1 and len(training.in_order(count // ranks).states) == 1:
-        count = 1  # memory holds all of a rank's partitions
+    if in_memory(training, ranks):
+        count = 1
     if count == 1:
         most = edges if ranks == 1 else edges_of_round(edges, ranks)
     elif batch <= -(-edges // count**2):  # the mean bucket is large enough, so the largest is too
@@ -303,7 +396,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
         "on a GPU",
         expected=f"--dim {widest:,} or less",
         got=str(training.dim),
-        remedy="Take a smaller --dim, another model, or train on CPUs with --device cpu",
+        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
     )
 
 

@@ -3,8 +3,8 @@
 run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, by number
 metrics.jsonl   one line per epoch
-checkpoints/    last.safetensors and best.safetensors have relations and name versions of partitions
-                in nodes.table, or with several ranks in nodes-000.table and so on; starts.npy and
+checkpoints/    last.safetensors and best.safetensors have relations and name versions of
+                partitions, which are files such as nodes-0003-000012.table; starts.npy and
                 places.npy have the location of each node
 """
 
@@ -59,12 +59,13 @@ class Run(TrainingRun):
         return suffix
 
     def relation_vectors(self, found: Checkpoint, at: Path) -> tuple[list[str], Array]:
-        """Return names and vectors of relations, followed by their inverses."""
+        """Return names and vectors of relations, followed by their inverses, not shared ones."""
         if self.relations is None:
             raise UsageError(f"{at} has no vectors of relations")
         names, suffix = list(self.relations), self.inverse_suffix
         inverse = [] if suffix is None else [name + suffix for name in names]
-        return names + inverse, found.tensors["relations"]
+        names += inverse
+        return names, found.tensors["relations"][: len(names)]
 
 
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
@@ -95,6 +96,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     check_trained(folder / "checkpoints", found)
     rules, relations = run.training.rules(len(run.relations or ())), found.tensors.get("relations")
     rows = len(run.relations or ()) + rules.inverse if rules.relation_width else 0
+    rows += rules.shared_rows
     expected = run.nodes, rules.dim, rules.state_width(1), rows, rules.relation_width
     held = (
         NodeLayout.open(folder / "checkpoints").nodes,

@@ -13,16 +13,20 @@ from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.candidates import keep_candidates
-from penstock.pipelines.embed.options import EmbedOptions
+from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
+    WIDEST_TILE,
     batch_problem,
     check_graph,
     disk_to_begin,
     disk_to_train,
     fewest_partitions,
+    in_memory,
     memory_there,
     memory_to_begin,
     memory_to_train,
+    scratch_to_train,
+    spare_versions,
     too_large,
     too_wide,
 )
@@ -34,9 +38,9 @@ from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
-from penstock.sizes import plural
+from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates
-from penstock.workers.embed.spec import DISTANCES, Training
+from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
@@ -70,7 +74,14 @@ def train_vectors(
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
     mask = None
-    if options.candidates is not None:
+    by_relation = options.candidates == BY_RELATION
+    if by_relation and not (training.has_relations and graph.manifest.types):
+        raise UsageError(
+            f"--candidates {BY_RELATION} is for relations between nodes of types",
+            expected="a graph whose nodes have types, and a model with relations",
+            remedy="Name types with penstock etl --source-type or --nodes",
+        )
+    if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
     init = _init(options, training, checkpoints, before, out.result)
     begin = 0
@@ -80,15 +91,16 @@ def train_vectors(
 
     def with_tables(training: Training) -> Training:
         """Return options of the same memory: candidates need tables, like drawing by degree."""
-        if mask is None or training.negatives == "all":
+        if not options.candidates or training.negatives == "all":
             return training
         return replace(training, by_degree=training.by_degree or 1.0)
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error if the training does not fit these workers or buckets, else None."""
-        if workers.capacity.on_gpu and training.model in DISTANCES:
-            # Only a worker with a GPU knows the width of its kernels.
-            widest = min(ask_workers(workers.client, _widest).values())
+        if workers.capacity.on_gpu and training.model in (*DISTANCES, *MATRICES):
+            widest = WIDEST_TILE
+            if training.model in DISTANCES:  # only a worker with a GPU knows
+                widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
         large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)
@@ -112,13 +124,18 @@ def train_vectors(
     if ranks > 1:
         where += f", on {ranks} ranks"
     needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
-    disk = disk_to_train(graph, training, ranks)
+    held = checkpoints.folder.glob("nodes-*.table")
+    there = free_disk(out.result) + sum(path.stat().st_size for path in held)
+    spare = spare_versions(graph, training, ranks, there)
+    disk = disk_to_train(graph, training, ranks, spare)
+    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
+    steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
-        steps=(("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}"),),
+        steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
         memory=Need(needed, memory_there(has), f"on every {has.worker}"),
         disk=disk if init is None else disk + disk_to_begin(graph, training, ranks),
-        problem=problem_of(workers, training),
+        problem=problem_of(workers, training) or too_small,
     )
     _warn_in_memory(options, count)
     run = Run(
@@ -136,6 +153,9 @@ def train_vectors(
     keep_ids(out.result, graph)
     if mask is not None:
         keep_candidates(out.result, mask)
+    candidates = None if mask is None else Candidates.of(mask, training.corrupt)
+    if by_relation:
+        candidates = Candidates(graph.num_nodes, graph=graph.path)
     task = TrainTask(
         graph.path,
         out.result,
@@ -143,7 +163,8 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        None if mask is None else Candidates.of(mask, training.corrupt),
+        candidates,
+        spare,
     )
     warned = False
 
@@ -200,10 +221,11 @@ def _init(
         )
     found = Run.load(folder)
     checkpoint_name(folder, "best", found)
-    for name in ("model", "dim", "norm", "optimizer", "is_reciprocal"):
+    for name in ("model", "dim", "relation_dim", "norm", "optimizer", "is_reciprocal"):
         ours, theirs = getattr(training, name), getattr(found.training, name)
-        if name == "norm":
-            ours, theirs = ours or 1, theirs or 1
+        if name in ("norm", "relation_dim"):
+            default = 1 if name == "norm" else training.dim
+            ours, theirs = ours or default, theirs or default
         if ours != theirs:
             option = flag(name.removeprefix("is_"))
             raise UsageError(
@@ -262,10 +284,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Warn if options of partitions on disk were given, but all partitions are in memory."""
-    names = "prefetch", "order", "buffer"
+    names = "prefetch", "order", "buffer", "storage"
     given = [name for name in names if getattr(options, name) != getattr(Training, name)]
-    count = max(1, (partitions or 1) // options.ranks)
-    if given and (count == 1 or len(options.training.in_order(count).states) == 1):
+    if given and in_memory(replace(options.training, partitions=partitions), options.ranks):
         flags = " and ".join(map(flag, given))
         warn(f"{flags}: of no effect, as all vectors are in memory; --partitions divides them")
 
@@ -285,6 +306,7 @@ def _warn_ignored(graph: Graph, training: Any) -> None:
     about, found = graph.manifest, []
     if not training.has_relations and about.relations and len(about.relations) > 1:
         found.append(f"{len(about.relations):,} relations")
-    found += [name for name in ("weights", "times") if name in about.dtypes]
+    ignored = ("times",) if training.weighted else ("weights", "times")
+    found += [name for name in ignored if name in about.dtypes]
     if found:
-        warn(f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike")
+        warn(f"{graph.path}: embed ignores its {' and '.join(found)}")

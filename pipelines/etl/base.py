@@ -7,8 +7,6 @@ highest ids move into the gaps: ids run from 0 without gaps, as in every graph.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError, UsageError
-from penstock.files import FileEntry, atomic
+from penstock.errors import BaseRefused, UsageError
+from penstock.files import FileEntry, link
 from penstock.graph import Graph
+from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
 from penstock.options import flag, given_options
 from penstock.sizes import need_memory
@@ -45,6 +44,7 @@ _RULES = (
     "merge_times",
     "since",
     "until",
+    "window",
 )
 _WAYS = ("undirected", "directed")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
@@ -61,7 +61,7 @@ class Base:
         """Open a graph; a zoo is refused."""
         graph = Graph.open(path)
         if graph.manifest.graphs is not None:
-            raise UsageError(f"--base {path} is a zoo", expected="one graph")
+            raise BaseRefused(f"--base {path} is a zoo", expected="one graph")
         return cls(graph)
 
     @property
@@ -99,9 +99,17 @@ class Base:
         if kind in ("int64", "uint64", "string") and options.id_type == "auto":
             found["id_type"] = kind
         if options.directed not in (None, manifest.directed):
-            raise self._other("edges", _WAYS[manifest.directed], _WAYS[not manifest.directed])
+            ways = _WAYS[manifest.directed], _WAYS[not manifest.directed]
+            raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
         options = replace(options, **found)
+        if options.time is None and (options.since or options.until):
+            raise UsageError(f"{path} has no times", remedy="Leave --since and --until out")
+        if options.window is not None and options.merge_times:
+            raise UsageError(
+                f"{path} was made with --merge-times, and cannot take back what left the window",
+                remedy="Give all edges of today instead of --add and --remove",
+            )
         if options.both_directions == "once" and not options.directed:
             raise UsageError(
                 f"{path} was made with --both-directions once, and does not keep which was first",
@@ -136,7 +144,7 @@ class Base:
 
     def _check_same(self, what: str, before: Any, now: Any) -> None:
         if before != now:
-            raise self._other(what, before, now)
+            raise another_kind(self.graph.path, what, before, now)
 
     def relations(self, names: Iterable[Any], *, text: bool) -> tuple[Any, ...]:
         """Return all relations by number, as text or numbers: the base's, then those of ``names``
@@ -166,11 +174,11 @@ class Base:
         for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 20, columns=["id"]):
             column = batch.column(0)
             if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
-                raise self._other("ids", column.type, wanted.type)
+                raise another_kind(self.graph.path, "ids", column.type, wanted.type)
             try:
                 column = column.cast(wanted.type)
             except pa.ArrowInvalid:
-                raise self._other("ids", column.type, wanted.type) from None
+                raise another_kind(self.graph.path, "ids", column.type, wanted.type) from None
             at = pc.index_in(column, value_set=wanted)
             known = np.asarray(at.is_valid())
             found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
@@ -184,27 +192,10 @@ class Base:
             link(self.graph.path / name, root / name)
         return len(same)
 
-    def _other(self, what: str, before: Any, now: Any) -> InputError:
-        return InputError(
-            f"{self.graph.path} is a base of another kind: {what}",
-            expected=str(before),
-            got=str(now),
-            remedy="Make both graphs with the same options, or leave --base out",
-        )
-
 
 def _is_whole(name: str) -> bool:
     """Return whether a text is a whole number as it is printed."""
     return name.removeprefix("-").isdecimal() and str(int(name)) == name
-
-
-def link(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link, or a copy on another file system or one without links."""
-    with atomic(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copyfile(source, temporary)
 
 
 def stable_order(base_ids: Array) -> Array:

@@ -17,15 +17,15 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import InputError
-from penstock.files import FileEntry
+from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.base import link
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
+from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of, put_shard
-from penstock.pipelines.etl.writing.change import change_rows
+from penstock.pipelines.etl.writing.change import change_rows, since_time
 from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape
@@ -117,20 +117,25 @@ def change_shard(
     gone: Segments,
     *,
     merging: Merging,
+    since: float | None,
     root: Path,
     done: Path,
 ) -> dict[str, Any]:
     """Write the shard of rows ``start:stop``, some of shard ``old`` of the base or all new; a step
-    for ``once``."""
+    for ``once``.
+
+    since  the least time of edges that stay
+    """
 
     def make(folder: Path) -> dict[str, Any]:
         shape = added.shape
         rows = _base_rows(Graph.open(base), old, start, stop, shape)
+        rows, left = since_time(rows, since, merging)
         joining, _ = build_rows(added.of(number), number, shape, merging)
         first = Merging("first", merging.times, merging.directions)
         leaving, _ = build_rows(gone.of(number), number, gone.shape, first)
         changed, counts = change_rows(rows, leaving, joining, merging)
-        return counts | put_shard(root, number, changed)
+        return counts | {"left": left} | put_shard(root, number, changed)
 
     return spill.once(done / f"{number:05d}", make)
 
@@ -159,9 +164,13 @@ def _write_shards(
     bounds = list(pairwise(shape.starts))
     results: dict[int, dict[str, Any]] = {}
     same = np.dtype(base.manifest.dtypes["indices"]) == shape.dtype
+    since = None
+    if job.options.window is not None:
+        since = first_moment(job.options, job.layout.time_type)
     changed = []
     for one, rows in enumerate(bounds):
-        if same and rows in whole and not added.count(one) and not gone.count(one):
+        stays = same and rows in whole and not added.count(one) and not gone.count(one)
+        if stays and not _has_older(base, whole[rows], since):
             results[one] = _link_shard(job.partial.result, one, base, whole[rows])
         else:
             changed.append(one)
@@ -176,6 +185,7 @@ def _write_shards(
         [added.count(one) + gone.count(one) for one in changed],
         "edges",
         merging=Merging.of(job.options),
+        since=since,
         root=job.partial.result,
         done=job.partial.scratch / "changed",
     )
@@ -184,6 +194,7 @@ def _write_shards(
         results[one] = result
         counts.added += result["added"]
         counts.removed += result["removed"]
+        counts.left_window += result["left"]
         counts.not_removed += result["not_removed"]
         counts.duplicates_merged += result["merged"]
     if counts.not_removed and job.options.strict:
@@ -192,6 +203,15 @@ def _write_shards(
             remedy="Leave them out, or give no --strict",
         )
     return manifest_of(job, bounds, [results[one] for one in range(len(bounds))])
+
+
+def _has_older(base: Graph, number: int, since: float | None) -> bool:
+    """Return whether a shard of the base has edges before a time."""
+    if since is None:
+        return False
+    times = base.shard(number).times
+    assert times is not None, "checked before"
+    return len(times) > 0 and bool(times.min() < since)
 
 
 def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.connect import kind_for
-from penstock.errors import UsageError
+from penstock.errors import BaseRefused, UsageError
 from penstock.files import file_entry, save_json, save_text
 from penstock.graph import Graph
 from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options
 from penstock.output import Output
 from penstock.paths import client_input
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.etl.base import Base
 from penstock.pipelines.etl.nodes.coded import known_columns
 from penstock.pipelines.etl.options import EtlOptions
@@ -124,6 +125,8 @@ class EtlJob:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
         if self.format in ZOOS:
             options.refuse_in_zoo()
+            if self.base is not None:
+                raise BaseRefused("--base is for one graph, and this is a zoo of graphs")
         known_columns(options)
         self.inputs = files_read(edges, self.format, options)
         kinds = {format_of(path) or self.format for path in self.inputs}
@@ -166,7 +169,7 @@ class EtlJob:
     @property
     def _removing(self) -> EtlOptions:
         """The options that edges to remove are read by: without weights, and some without times."""
-        options = replace(self.options, weight="none", since=None, until=None)
+        options = replace(self.options, weight="none", since=None, until=None, window=None)
         # With merge_times an edge is the same at all times.
         return replace(options, time=None, merge_times=False) if options.merge_times else options
 
@@ -208,7 +211,8 @@ class EtlJob:
         made: dict[str, Any] = {"by": "penstock etl", "edges": self.edges, "options": given}
         if self.base is not None:
             made["base"] = self.base.graph.digest
-            counts.kept_files = self.base.link_same(out.result, manifest.files)
+            kept = self.base.link_same(out.result, manifest.files)
+            counts.from_base = FromBase("files", kept, len(manifest.files) - kept)
         manifest = replace(manifest, made=made)
         out.describe(FORMAT, manifest.to_dict())
         graph = Graph(out.result, manifest)

@@ -39,7 +39,13 @@ Merge = Literal["sum", "max", "min", "first", "keep"]
 
 # Options that would be ignored: their names, when, and a test of the options.
 _IGNORED: Rules = (
-    (("since", "until", "merge_times"), "without --time", lambda o: o.time is None),
+    (
+        ("since", "until", "merge_times"),
+        "without --time",
+        lambda o: o.time is None and not o.changes,  # they take the base's
+    ),
+    (("window",), "without --until, at which it ends", lambda o: o.until is None),
+    (("since",), "with --window", lambda o: o.window is not None),
     (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
     (
         (
@@ -129,7 +135,6 @@ _IGNORED_IN_ZOOS: Rules = (
             "features",
             "source_type",
             "unknown_nodes",
-            "base",
         ),
         "in a zoo of graphs",
         lambda o: True,
@@ -199,6 +204,9 @@ class EtlOptions:
     """drop edges before this time: a number, or for timestamps a date such as 2026-11-20"""
     until: Moment | None = None
     """drop edges at or after this time"""
+    window: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
+    """drop edges older than this before --until: 30d, 12h, or a number if times are numbers; with
+    --add, also those of the base"""
 
     base: ClientPath | None = None
     """yesterday's graph, of the same kind: its nodes keep their internal ids, new ones get free

@@ -38,10 +38,10 @@ class EtlReport(JobReport):
     in_both_directions: int = 0
     both_directions: str = "add"
     nodes_dropped: int = 0
-    kept_files: int = 0  # of the base
-    added: int = 0  # these four of changes
+    added: int = 0  # these five of changes
     removed: int = 0
     not_removed: int = 0
+    left_window: int = 0
     nodes_added: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
@@ -114,12 +114,13 @@ class EtlReport(JobReport):
             ("nodes dropped", self.nodes_dropped),
             ("edges added", self.added),
             ("edges removed", self.removed),
+            ("edges of the base older than the window", self.left_window),
             ("edges to remove do not exist", self.not_removed),
             ("nodes added", self.nodes_added),
-            ("files taken over from the base", self.kept_files),
             ("missing features filled (--missing-features)", self.features_filled),
             (f"values of categories that --features-as lacks, of {new}", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         yield from (f"{count:,} {what}" for what, count in counts if count)
+        yield "" if self.from_base is None else self.from_base.text()
         yield from (f"{what}: {found}" for what, found in node_lines(vars(self)) if what)

@@ -103,6 +103,10 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
             needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
             running.add(name)
+            if stage.incremental:
+                why_whole = state.why_whole(stage, force=options.force)
+                how = "from its previous output" if why_whole is None else f"whole: {why_whole}"
+                why = f"{why}; {how}"
             needs = _asked(flow, name, before) | {"last_seconds": state.record(name).get("seconds")}
         try:
             if runs and not options.replace_outputs:

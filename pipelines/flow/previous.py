@@ -19,6 +19,7 @@ from penstock.documents import with_texts
 from penstock.files import remove, whole
 
 NAME = "previous"
+BASE = {"base": "{{previous}}"}  # what ``incremental`` adds to the options of a stage
 _NAMED = re.compile(r"\{\{\s*previous\s*\}\}")
 
 

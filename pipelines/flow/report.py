@@ -9,6 +9,7 @@ from typing import Any
 from penstock.documents import with_named_numbers
 from penstock.errors import PenstockError, warn
 from penstock.paths import shown
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.flow.records import RunRecord, State, load_run, shown_state
 from penstock.sizes import plural
 
@@ -122,12 +123,26 @@ def reason_of(stage: dict[str, Any]) -> str:
     return str(stage.get("error", {}).get("what") or stage.get("why") or "")
 
 
+def _how(one: dict[str, Any]) -> str:
+    """Return what an incremental stage kept of its output, and what making it whole took."""
+    if "based" not in one:
+        return ""
+    if not one["based"]:
+        return "made whole" + (f" ({one['why_whole']})" if one["why_whole"] != one["why"] else "")
+    kept = (one.get("report") or {}).get("from_base")
+    what = "from its previous output" if kept is None else FromBase(**kept).text()
+    rebuilt = one["rebuilt"]
+    seconds = "" if rebuilt["seconds"] is None else f" took {rebuilt['seconds']:.1f} s"
+    return f"{what}; whole{seconds} in {rebuilt['run']}"
+
+
 def _about(one: dict[str, Any]) -> str:
     if one["state"] in _NOT_WELL:
         return reason_of(one)
     met = sum(gate["met"] for gate in one.get("gates", []))
     parts = [
         one.get("why", "") if one["state"] == State.DONE else "",
+        _how(one) if one["state"] == State.DONE else "",
         f"{plural(met, 'gate')} met" if met else "",
         f"accepted: {one['accepted']}" if "accepted" in one else "",
     ]

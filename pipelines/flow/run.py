@@ -12,7 +12,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError, UsageError, causes, warn
+from penstock.errors import BaseRefused, PenstockError, UsageError, causes, warn
 from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.flow.display import RunDisplay
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
@@ -46,16 +46,25 @@ _RESUMES = "The next run resumes from the complete stages"
 
 @dataclass
 class _Turn:
-    """A stage that must run: what of, and its attempts until now."""
+    """A stage that must run: what of, and its attempts until now.
+
+    why_whole  why an incremental stage has no base
+    """
 
     stage: StageSpec
     made: Made
     outcome: dict[str, Any]
     previous: Path | None = None
+    why_whole: str | None = None
     resume: bool = False
     attempt: int = 0
     not_before: float = 0.0
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def based(self) -> bool:
+        """Whether the stage starts from its previous output because it is incremental."""
+        return self.stage.incremental and self.previous is not None and self.why_whole is None
 
 
 class FlowRun:
@@ -122,6 +131,8 @@ class FlowRun:
                 self._publisher.refuse()
             self._execute(running)
             self._publish(record)
+            if flow.incremental and not self._failed():
+                self.state.forget_previous()
         except BaseException as error:
             ended = any(not isinstance(one, Exception) for one in causes(error))
             for one in causes(error):
@@ -245,8 +256,10 @@ class FlowRun:
         """Have the engine run a stage; False: it has failed."""
         stage, outcome = turn.stage, turn.outcome
         with _failing(outcome):
-            if not turn.attempt:
+            if outcome["state"] != State.RUNNING:  # its first attempt
                 turn.previous = self.state.keep_previous(stage) if stage.previous else None
+                if stage.incremental:
+                    turn.why_whole = self.state.why_whole(stage, force=self.options.force)
                 resume = self.state.begin(stage, turn.made, self._by())
                 turn.resume = resume and not self.options.force
                 outcome["began"], turn.began = time.time(), time.monotonic()
@@ -263,11 +276,14 @@ class FlowRun:
 
     def _order(self, turn: _Turn) -> dict[str, Any]:
         name, log = turn.stage.name, self._log(turn.stage.name)
+        whole = turn.why_whole is not None
+        how: dict[str, Any] = {"resume": turn.resume, "previous": turn.previous, "whole": whole}
+        attempt = f"{turn.attempt}{'-whole' * whole}"
         return {
-            **order_of(self.flow, turn.stage, resume=turn.resume, previous=turn.previous),
+            **order_of(self.flow, turn.stage, **how),
             "lock": str(self.state.folder / f"{name}.lock"),
             "log": str(log),
-            "begun": str(log.with_name(f".{name}-{turn.attempt}")),
+            "begun": str(log.with_name(f".{name}-{attempt}")),
         }
 
     def _ended(self, turn: _Turn, answer: dict[str, Any]) -> bool:
@@ -275,6 +291,11 @@ class FlowRun:
         stage, outcome = turn.stage, turn.outcome
         del self._under_way[stage.name]
         if (error := answer.get("error")) is not None:
+            if turn.based and error["error"] == BaseRefused.__name__:
+                self._display.end(stage.name)
+                self._display.say(f"{stage.name}: {error['what']}: made whole")
+                turn.why_whole, turn.resume = str(error["what"]), False
+                return False
             if turn.attempt < stage.retries and not answer.get("usage"):
                 self._display.end(stage.name)
                 self._display.say(f"{stage.name}: {error['what']}: trying again")
@@ -285,7 +306,10 @@ class FlowRun:
         else:
             with _failing(outcome):
                 report, seconds = answer["report"], time.monotonic() - turn.began
-                self.state.end(stage, turn.made, report, seconds, self._by())
+                based = turn.based
+                rebuilt = self.state.end(stage, turn.made, report, seconds, self._by(), based=based)
+                if stage.incremental:
+                    outcome |= {"based": based, "rebuilt": rebuilt, "why_whole": turn.why_whole}
                 self.contents[stage.name] = self.state.content(stage.name, turn.made)
                 outcome["state"] = State.DONE
                 self._report(stage, report, outcome)
@@ -388,15 +412,25 @@ def foreseen(
 
 
 def order_of(
-    flow: Flow, stage: StageSpec, *, resume: bool = False, previous: Path | None = None
+    flow: Flow,
+    stage: StageSpec,
+    *,
+    resume: bool = False,
+    previous: Path | None = None,
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """Return what a stage is to run, as plain data; ``previous`` is a copy of its last output."""
+    """Return what a stage is to run, as plain data.
+
+    previous  a copy of its last output
+    whole     whether an incremental stage starts without it
+    """
 
     def path_of(name: str) -> Path:
         first, _, rest = name.partition("/")
         return flow.output(first) / rest if rest else flow.output(first)
 
-    options = with_stages(with_previous(stage.options, previous), path_of)
+    options = stage.options if whole else stage.with_base
+    options = with_stages(with_previous(options, previous), path_of)
     if stage.job is not None:
         given = {"resume": resume, "overwrite": True}
         known = stage.job.option_defaults()

@@ -31,7 +31,9 @@ from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
 FORMAT = 2
+_VERSION = f"penstock {__version__}, format {FORMAT}"
 _ABSENT = "absent"
+_LAST = ("made", "by", "seconds", "rebuilt")  # of a whole output, kept while it is made again
 _ENVIRONMENT = "what options take from the environment changed"
 # Keys of a manifest that do not describe its content.
 _NOT_CONTENT = ("report", "identity", "made", "seconds")
@@ -107,9 +109,8 @@ class FlowState:
                 inputs[path] = content
         if stage.python is not None:
             inputs |= _code(self.flow.home, stage.python.partition(":")[0])
-        version = f"penstock {__version__}, format {FORMAT}"
         options = json.loads(json.dumps(stage.options, default=str))
-        return Made(stage.title, options, inputs, version)
+        return Made(stage.title, options, inputs, _VERSION)
 
     def content(self, stage: str, made: Made) -> str:
         """Return what the output of a stage counts as, for those that read it.
@@ -187,15 +188,31 @@ class FlowState:
         by  who runs it
         """
         own_directory(self.folder)
-        before = self.record(stage.name)
-        save_json(self.folder / f"{stage.name}.json", {"key": made.key, "by": by})
+        before, last = self.record(stage.name), self._last(stage)
+        kept = {name: last[name] for name in _LAST if name in last}
+        body = {"key": made.key, "by": by, "last": kept}
+        save_json(self.folder / f"{stage.name}.json", body)
         return not is_whole(before) and before.get("key") == made.key
 
     def end(
-        self, stage: StageSpec, made: Made, report: Any, seconds: float, by: dict[str, Any]
-    ) -> None:
-        """Note that the output of a stage is whole."""
+        self,
+        stage: StageSpec,
+        made: Made,
+        report: Any,
+        seconds: float,
+        by: dict[str, Any],
+        *,
+        based: bool = False,
+    ) -> dict[str, Any]:
+        """Note that the output of a stage is whole; return its last run without a base.
+
+        based  whether this run had one
+        """
         own, output = stage.own, self.flow.output(stage.name)
+        rebuilt = {"run": by.get("run"), "seconds": round(seconds, 3), "runs_since": 0}
+        if based:
+            rebuilt = self._rebuilt(stage)
+            rebuilt["runs_since"] += 1
         body = {
             "key": made.key,
             "content": self._content(output) if own else made.key,
@@ -203,10 +220,36 @@ class FlowState:
             "report": masked(report),
             "by": by,
             "seconds": seconds,
+            "rebuilt": rebuilt,
             "stamp": _stamp(output, whole=own),
         }
         save_json(self.folder / f"{stage.name}.json", body)
-        remove(self.folder / PREVIOUS / stage.name)
+        if not self.flow.incremental:
+            remove(self.folder / PREVIOUS / stage.name)
+        return rebuilt
+
+    def _last(self, stage: StageSpec) -> dict[str, Any]:
+        """Return what is known of the last whole output of a stage."""
+        record = self.record(stage.name)
+        last: dict[str, Any] = record if is_whole(record) else record.get("last", {})
+        return last
+
+    def _rebuilt(self, stage: StageSpec) -> dict[str, Any]:
+        last = self._last(stage)
+        first = {"run": last.get("by", {}).get("run"), "seconds": last.get("seconds")}
+        return {"runs_since": 0, **first, **last.get("rebuilt", {})}
+
+    def why_whole(self, stage: StageSpec, *, force: bool) -> str | None:
+        """Return why an incremental stage starts without its previous output; None: it does not."""
+        last, every = self._last(stage), self.flow.keys.rebuild_every
+        if not last:
+            return "no output yet"
+        if force:
+            return "--force"
+        if every is not None and self._rebuilt(stage)["runs_since"] + 1 >= every:
+            return f"rebuild_every {every}"
+        now = Made(stage.title, last["made"]["options"], last["made"]["inputs"], _VERSION)
+        return "; ".join(now.differences(last["made"])) or None
 
     def _content(self, output: Path) -> str:
         """Return the digest of an output: of what its manifest lists, or else of its files."""
@@ -222,10 +265,21 @@ class FlowState:
 
         A stage that failed or was cut off begins with the same copy again.
         """
+        if stage.in_place:  # within the copy of what its input was
+            written, source = self.flow.written(stage.name), stage.inputs[0].stage
+            if written is None or source is None:
+                return None
+            copy = self.folder / PREVIOUS / source
+            copy /= written.relative_to(self.flow.output(source))
+            return copy if copy.exists() else None
         copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name)
         if is_whole(record) and self._there(stage, record):
             copy_output(self.flow.output(stage.name), copy)
         return copy if copy.exists() else None
+
+    def forget_previous(self) -> None:
+        """Remove the copies of previous outputs, which jobs have compared with those of now."""
+        remove(self.folder / PREVIOUS)
 
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         return is_there(self.flow.output(stage.name), record)

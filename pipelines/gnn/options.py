@@ -107,6 +107,13 @@ _IGNORED_IN_TRAINING: Rules = (
         ),
     ),
 )
+_IGNORED_IN_PREDICTIONS: Rules = (
+    (
+        ("parts",),
+        "with --base or --keep-hidden, with which one rank predicts",
+        lambda o: o.base is not None or o.keep_hidden,
+    ),
+)
 _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.split == "all"),)
 
 
@@ -227,6 +234,15 @@ class PredictOptions(WeightsOptions):
     """also write embeddings, the input of the last layer, as a list of numbers"""
     probabilities: Annotated[bool, Parameter(negative="")] = False
     """also write the probabilities of all classes, as a list of numbers"""
+    base: ClientPath | None = None
+    """earlier predictions with the same weights: only nodes that a changed row or feature can have
+    reached are computed again"""
+    keep_hidden: Annotated[bool, Parameter(negative="")] = False
+    """also keep the values after each layer but the last, with which a later --base computes far
+    fewer nodes; 4 bytes per node and hidden channel"""
+
+    def __post_init__(self) -> None:
+        refuse_ignored(self, _IGNORED_IN_PREDICTIONS)
 
 
 @options

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError, UsageError, warn
+from penstock.errors import BaseRefused, PenstockError, UsageError, warn
 from penstock.files import file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output
+from penstock.pipelines.display import FromBase
+from penstock.pipelines.gnn.base import Base, Prints, hidden_files
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -26,7 +28,7 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.workers import Workers
 from penstock.splits import SplitFile, counts_text, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
-from penstock.workers.gnn.task import PredictTask
+from penstock.workers.gnn.task import PredictBase, Predicted, PredictTask
 
 KIND = "predictions"
 _ATTEMPTS = 5  # with weights that training replaces meanwhile
@@ -77,6 +79,14 @@ class Columns:
     labels: bool = False
     embeddings: bool = False
     probabilities: bool = False
+
+    def names(self, run: Run) -> list[str]:
+        """Return their names, with those that depend on the task."""
+        found = ["id", "prediction", "split"]
+        found += ["predicted_label"] * (self.labels and run.classes is not None)
+        found += ["probability"] * (run.task == "class")
+        found += ["probabilities"] * (self.probabilities and run.task != "value")
+        return found + ["embedding"] * self.embeddings
 
 
 def open_run(folder: RunFolder, options: WeightsOptions, *, quiet: bool) -> OpenedRun:
@@ -151,8 +161,10 @@ def predict_into(
     columns: Columns,
     *,
     remedy: str = "Name an output on such a disk",
-) -> str:
-    """Let ranks write their files into ``folder``; return the SHA-256 of the weights.
+    keep_hidden: bool = False,
+    base: PredictBase | None = None,
+) -> tuple[str, list[Predicted]]:
+    """Let ranks write their files into ``folder``; return the SHA-256 of the weights, and counts.
 
     Every rank reads them. If training replaces them meanwhile, all predict again.
 
@@ -174,13 +186,15 @@ def predict_into(
         embeddings=columns.embeddings,
         probabilities=columns.probabilities,
         out_remedy=remedy,
+        keep_hidden=keep_hidden,
+        base=base,
     )
     found = sha256_of(weights)
     for _ in range(_ATTEMPTS):
-        workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+        made = workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
         before, found = found, sha256_of(weights)
         if found == before:
-            return found
+            return found, made
     raise PenstockError(
         f"{weights} was replaced {_ATTEMPTS} times during the reading",
         expected="weights that last until they are read",
@@ -196,11 +210,42 @@ def write_predictions(
     import pyarrow.parquet as pq
 
     run, graph, features = opened.run, opened.graph, opened.features
-    columns = Columns(True, options.embeddings, options.probabilities)
+    columns, layers = (
+        Columns(True, options.embeddings, options.probabilities),
+        len(run.model.layers),
+    )
     workers, plan = plan_prediction(context, opened, options, columns, "predictions")
-    sha256 = predict_into(out.result, workers, plan, opened, options.checkpoint, columns)
+    base, prints, given = None, None, None
+    if options.base is not None:
+        weights = sha256_of(run.checkpoint(opened.path, options.checkpoint))
+        base = Base.open(options.base, columns.names(run), layers, weights)
+    single = workers.count == 1 and graph.manifest.graphs is None
+    if single:
+        device = workers.capacity.device
+        prints = Prints.of(opened, plan, device, None if base is None else base.prints)
+    keep_hidden = options.keep_hidden or (base is not None and base.hidden)
+    if options.keep_hidden and prints is None:
+        raise UsageError("--keep-hidden is for one rank, and one graph")
+    if base is not None:
+        if prints is None:
+            raise BaseRefused("--base is for one rank, and one graph")
+        given = PredictBase(base.path, base.write_changes(prints, out), base.hidden)
+    sha256, ranks = predict_into(
+        out.result,
+        workers,
+        plan,
+        opened,
+        options.checkpoint,
+        columns,
+        keep_hidden=keep_hidden,
+        base=given,
+    )
+    if base is not None and sha256 != base.sha256:
+        raise BaseRefused(f"the weights of {opened.path} were replaced meanwhile")
     files = files_of(out.result)
     entries = [file_entry(out.result, file.name) for file in files]
+    more = [] if prints is None else prints.save(out.result)
+    more += hidden_files(out.result, layers) if keep_hidden else []
     written = sum(pq.read_metadata(file).num_rows for file in files)
     assert written == graph.num_nodes, f"{written} predictions for {graph.num_nodes} nodes"
     about = {
@@ -215,7 +260,8 @@ def write_predictions(
         "features": {"by": features.by, "ignored": features.ignored},
         "nodes": graph.num_nodes,
         "columns": pq.read_schema(files[0]).names if files else [],
-        "files": file_table(entries),
+        **({} if prints is None else {"prints": prints.about}),
+        "files": file_table([*entries, *more]),
     }
     out.describe(FORMAT, about)
     drawn = None if opened.split is None else run.split
@@ -228,13 +274,19 @@ def write_predictions(
         ranks=workers.count,
         device=workers.capacity.device,
         nodes=graph.num_nodes,
-        bytes=sum(entry.bytes for entry in entries),
+        bytes=sum(entry.bytes for entry in (*entries, *more)),
         files=len(entries),
         features_by=features.by,
         features_ignored=features.ignored,
         elsewhere=opened.elsewhere,
         tested=graph.manifest.labels == run.task and bool(splits.get("test")),
+        from_base=None if base is None else _from_base(ranks),
     )
+
+
+def _from_base(ranks: list[Predicted]) -> FromBase:
+    made = sum(one.made for one in ranks)
+    return FromBase("nodes", sum(one.nodes for one in ranks) - made, made)
 
 
 def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:

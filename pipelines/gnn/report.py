@@ -209,6 +209,7 @@ class PredictReport(JobReport):
             f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}"
         )
         yield f"with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
+        yield "" if self.from_base is None else self.from_base.text()
 
 
 @dataclass

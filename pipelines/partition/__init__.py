@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from pydantic import Field, field_validator
 
 from penstock.errors import OutputExists
-from penstock.options import Rules, options, refuse_ignored
+from penstock.options import ClientPath, Rules, options, refuse_ignored
 from penstock.partition.assignment import Method
 from penstock.pipelines.job import declare
 from penstock.pipelines.partition.report import PartitionReport
@@ -54,6 +54,9 @@ class PartitionOptions:
     """auto: seconds that METIS may take, by estimate; slower graphs are streamed and refined"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
     """seconds without computing after which METIS' process is killed and METIS has failed"""
+    base: ClientPath | None = None
+    """yesterday's partition, in its graph: known nodes keep their parts, new ones are streamed; the
+    graph is cut whole if too many edges are cut"""
     width: Annotated[int | None, Field(ge=1, lt=2**31)] = None
     """number of columns for the prediction of halo bytes [default: the features', or 128]"""
 
@@ -86,6 +89,7 @@ def partition_graph(
     Examples
     --------
     >>> partition_graph("follows", k=4, method="metis")
+    >>> partition_graph("follows-tuesday", k=4, base="follows-monday/partition/k4")
     """
     from penstock.pipelines.partition.job import cut
 

@@ -12,6 +12,7 @@ from penstock.output import Output
 from penstock.partition import metis
 from penstock.partition.assign import assign
 from penstock.partition.assignment import Assignment, Method, check_parts, memory_for
+from penstock.partition.base import Base
 from penstock.partition.build import build_parts, disk_needed, memory_needed
 from penstock.partition.manifest import FORMAT, PartitionManifest
 from penstock.pipelines.job.context import Context
@@ -38,6 +39,8 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
     limit = None if options.memory_limit is None else parse_bytes(options.memory_limit)
     building = memory_needed(graph, min(cores(), options.k))
     method, takes = _method(graph, options, limit)
+    if options.base is not None:
+        method = f"as {options.base}, new nodes by streaming; else {method}"
     context.plan(
         f"{options.k} parts of {graph.num_nodes:,} nodes and {graph.num_edges:,} directed edges",
         steps=(("assign", method), ("build", f"on {cores()} cores")),
@@ -49,6 +52,7 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
         ),
         disk=disk_needed(graph),
     )
+    base = None if options.base is None else Base.open(options.base, graph, options.k)
     started = time.monotonic()
     with compiling() as compiled:
         assignment = assign(
@@ -60,11 +64,12 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
             passes=options.passes,
             time_limit=options.time_limit,
             timeout=options.worker_timeout,
+            base=base,
             quiet=context.quiet,
         )
         assigned, took = time.monotonic(), assignment.metis_seconds
         parts, files = build_parts(
-            graph, assignment.parts, options.k, out.result, quiet=context.quiet
+            graph, assignment.parts, options.k, out.result, base=base, quiet=context.quiet
         )
         seconds = {
             "assign": round(assigned - started, 3),
@@ -76,6 +81,9 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
     manifest = replace(
         _manifest(graph, assignment),
         parts=tuple(parts),
+        whole_cut=base.whole_cut
+        if base is not None and assignment.made_by == "base"
+        else sum(part.cut for part in parts) / max(graph.num_edges, 1),
         files={entry.name: entry for entry in files},
         seconds=seconds,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,12 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.output import Output, Pieces
 from penstock.pipelines.candidates import rows_of_file
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.similar.approximate import IDS, INDEX, Index
+from penstock.pipelines.similar.base import SimilarBase, save_vectors
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.similar.some import chosen_rows, rows_among
@@ -74,6 +77,7 @@ class SimilarTask:
     values, ids  files of the vectors and of their ids; version: of the vectors
     among        file of the rows that may be neighbours; None: all
     index        file of the rows of the keys of their index; None: all pairs are compared
+    base         earlier neighbours
     """
 
     values: Path
@@ -85,6 +89,7 @@ class SimilarTask:
     pieces: Pieces
     among: Path | None = None
     index: Path | None = None
+    base: SimilarBase | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +106,35 @@ class _Kept:
     ids: pa.Array
     nbytes: int
 
+    def search(self, task: SimilarTask) -> Callable[[Array, Array | None], tuple[Array, Array]]:
+        """Return a function that finds the nearest of rows, among all or some."""
+
+        def nearest(rows: Array, among: Array | None) -> tuple[Array, Array]:
+            on_gpu = hasattr(self.values, "get")
+            with _gpu if on_gpu else nullcontext():
+                queries = self.values[to_device(rows) if on_gpu else rows]
+                near, lengths, skip = self.near, self.lengths, rows
+                if among is not None:
+                    chosen = to_device(among) if on_gpu else among
+                    near, lengths, skip = near[chosen], lengths[chosen], rows_among(rows, among)
+                found = kernel("neighbours", near).nearest(
+                    queries,
+                    near,
+                    task.k,
+                    cosine=task.cosine,
+                    skip=to_device(skip[:, None]) if on_gpu else skip[:, None],
+                    lengths=lengths,
+                )
+                at, scores = map(to_host, found)
+            return (at if among is None else np.where(at >= 0, among[at], -1)), scores
+
+        return nearest
+
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
     """Find the neighbours of one file's ids and write them; runs on a worker."""
     first, last = task.files.range(number)
+    made = last - first
     key = ("vectors", str(task.values), task.version)
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
@@ -113,6 +143,8 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
             values = kept.values[first:last], kept.near
             index = _open_index(task, kept.values.shape[1])
             rows, scores = index.search(*values, task.k, skip, kept.lengths)
+        elif task.base is not None:
+            rows, scores, made = task.base.merge(first, last, kept.search(task))
         else:
             with _gpu if hasattr(kept.values, "get") else nullcontext():
                 found = kernel("neighbours", kept.values).nearest(
@@ -130,7 +162,8 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         pairs = np.broadcast_to(of[:, None], rows.shape)[there], rows[there], scores[there]
         entry = _save(task, number, kept.ids, *pairs)
     count = int(there.sum())
-    task.pieces.save(part_name(number), {"ids": last - first, "pairs": count}, [entry])
+    counts = {"ids": last - first, "pairs": count, "made": made}
+    task.pieces.save(part_name(number), counts, [entry])
 
 
 def _save(
@@ -224,6 +257,11 @@ def write_neighbours(
     if task.index is not None:
         indexed_by = _save_index(task, options.index, vectors, values, among, quiet=context.quiet)
     indexing = time.monotonic() - began
+    kept = vectors.values
+    if options.base is not None:
+        given = task, vectors, options.tolerance
+        base, kept = SimilarBase.open(options.base, *given, out.scratch)
+        task = replace(task, base=base)
     todo = [n for n in range(task.files.count) if not task.pieces.done(part_name(n))]
     began = time.monotonic()
     calls = [(task, n) for n in todo]
@@ -234,6 +272,10 @@ def write_neighbours(
         recall = index.recall(vectors.values, values, task.k, own[:, None])
     pieces = [*map(part_name, range(task.files.count)), *(["index"] if task.index else [])]
     entries = [entry for piece in pieces for entry in task.pieces.load(piece)[1]]
+    if not options.approximate and among is None:
+        tolerant = kept if options.tolerance else None
+        entries.append(save_vectors(task.pieces.result, vectors, tolerant))
+    made = [task.pieces.load(part_name(n))[0]["made"] for n in range(task.files.count)]
     about = {
         "vectors": str(vectors.path),
         "options": out.options,
@@ -258,6 +300,7 @@ def write_neighbours(
         seconds_by_step={"similar": searching, **({"index": indexing} if task.index else {})},
         recall=recall,
         index=indexed_by,
+        from_base=None if task.base is None else FromBase("ids", count - sum(made), sum(made)),
     )
 
 

@@ -84,6 +84,8 @@ class AllReport(JobReport):
                 f"{100 * self.recall:.1f} % of the exact neighbours of 200 ids; index: {counts}, "
                 f"in {self.seconds_by_step['index']:.1f} s"
             )
+        if self.from_base is not None:
+            yield self.from_base.text()
         if self.resumed_files:
             yield were_there(self.resumed_files, "file")
         if self.zeros:

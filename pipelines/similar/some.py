@@ -29,8 +29,9 @@ def neighbours_of(
     at: str | Path | Vectors, ids: Sequence[Any], options: SimilarOptions
 ) -> SimilarReport:
     """Return the neighbours of ids among vectors."""
-    if options.approximate:
-        raise UsageError("--approximate is for all ids", remedy="Give --all, or leave it out")
+    if options.approximate or options.base is not None:
+        what = "--approximate" if options.approximate else "--base"
+        raise UsageError(f"{what} is for all ids", remedy="Give --all, or leave it out")
     vectors = Vectors.open(at, ids=options.id_file)
     began = time.monotonic()
     rows = vectors.rows(ids)

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
 
 
-@declare.job("walk", writes="walks", files=("starts",), passing=("placement", "parts"), on_gpu=True)
+@declare.job(
+    "walk",
+    writes="walks",
+    version=2,
+    files=("starts",),
+    passing=("placement", "parts", "base"),
+    on_gpu=True,
+)
 def walk(context: declare.Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
     """Walk at random over a graph, and write the paths.
 
@@ -33,6 +40,7 @@ def walk(context: declare.Context, graph: Graph, out: Output, options: WalkOptio
     --------
     >>> walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
     >>> walk("kg", "walks", app="metapath", schema="born_in,part_of")
+    >>> walk("follows-tuesday", "walks-tuesday", base="walks-monday")
     """
     from penstock.pipelines.walk.job import walk_graph
 

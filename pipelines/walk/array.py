@@ -16,13 +16,14 @@ from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.limits import available_memory
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.starts import listed_starts
+from penstock.pipelines.walk.starts import checked_count, listed_starts, named
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import need_memory
 from penstock.temporary import TemporaryFolder
 from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk.held import columns_of
+from penstock.workers.walk.starts import numbers_of
 
 _BATCH_IDS = 1 << 20  # per thread at a time
 
@@ -49,6 +50,8 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     listed = listed_starts(graph, options)
     nodes = np.arange(graph.num_nodes) if listed is None else listed
     starts = np.tile(nodes.astype(id_dtype(graph.num_nodes)), options.walks)
+    checked_count(len(nodes), options.walks, graph.num_nodes)
+    numbers = numbers_of(np.arange(len(starts)), len(nodes), None if named(options) else nodes)
     need_memory(
         len(starts) * options.length * starts.itemsize,
         f"an array of {len(starts):,} walks of {options.length} nodes",
@@ -59,9 +62,9 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     if choice.instead:
         warn(choice.instead)
     if on_gpu:
-        return _on_gpu(graph, choice, starts)
+        return _on_gpu(graph, choice, numbers, starts)
     rows = choice.spec.build(columns_of(graph, choice.spec))
-    return _on_threads(rows, choice.spec.rules, starts)
+    return _on_threads(rows, choice.spec.rules, numbers, starts)
 
 
 def _wanted_gpu(device: str) -> bool:
@@ -79,21 +82,21 @@ def _wanted_gpu(device: str) -> bool:
     return gpu()
 
 
-def _on_threads(rows: WalkGraph, rules: WalkRules, starts: Array) -> Array:
+def _on_threads(rows: WalkGraph, rules: WalkRules, numbers: Array, starts: Array) -> Array:
     module = kernel("walk", rows.indptr)
     paths = np.empty((len(starts), rules.length), starts.dtype)
     size = max(1, _BATCH_IDS // rules.length)
 
     def walk(first: int) -> None:
         part = starts[first : first + size]
-        walks = np.arange(first, first + len(part), dtype=np.int64)
+        walks = numbers[first : first + size]
         paths[first : first + len(part)] = module.walk(rows, rules, walks, part)
 
     spread(walk, range(0, len(starts), size))
     return paths
 
 
-def _on_gpu(graph: Graph, choice: SamplerChoice, starts: Array) -> Array:
+def _on_gpu(graph: Graph, choice: SamplerChoice, numbers: Array, starts: Array) -> Array:
     import cupy
 
     from penstock.kernels.cuda.stream import batches
@@ -101,7 +104,7 @@ def _on_gpu(graph: Graph, choice: SamplerChoice, starts: Array) -> Array:
     rows = choice.spec.build(columns_of(graph, choice.spec), cupy.asarray)
     rules = choice.spec.rules
     paths = np.empty((len(starts), rules.length), starts.dtype)
-    for first, made in batches(rows, rules, np.arange(len(starts)), starts):
+    for first, made in batches(rows, rules, numbers, starts):
         paths[first : first + len(made)] = made
     return paths
 

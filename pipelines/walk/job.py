@@ -16,17 +16,19 @@ from penstock.graph import Graph
 from penstock.output import Output
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
+from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
+from penstock.pipelines.walk.base import open_base, rules_of
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest
+from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest, step_of
 from penstock.pipelines.walk.partitioned import walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
-from penstock.pipelines.walk.starts import checked_count, kept_starts, listed_starts
+from penstock.pipelines.walk.starts import checked_count, kept_starts, listed_starts, named
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import plural
 from penstock.workers.walk.waves import memory_of_part
@@ -40,7 +42,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     check_graph(graph, options)
     listed = listed_starts(graph, options)
     starts = graph.num_nodes if listed is None else len(listed)
-    files = files_of(checked_count(starts * options.walks), options.length)
+    files = files_of(checked_count(starts, options.walks, graph.num_nodes), options.length)
     ranks = ranks_wanted(graph, options, context.cluster)
     if options.in_parts:  # before a partition is made
         check_ranks(context.cluster.cluster, context.cluster.workers, options.parts)
@@ -65,11 +67,15 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         problem=problem,
     )
     version = graph.digest
-    named = graph.path if options.ids == "user" else None
-    writer = WalkWriter(out.pieces, named, version, options.npy)
+    named_by = graph.path if options.ids == "user" else None
+    step = step_of(graph.num_nodes, files, options.length)
+    writer = WalkWriter(out.pieces, named_by, version, options.npy, graph.num_nodes, step)
     todo = [n for n in range(files.count) if not writer.done(n)]
-    kept = kept_starts(listed, graph.num_nodes, out.scratch)
-    task = WalkTask(graph.path, version, choice.spec, kept, files, writer)
+    kept = kept_starts(listed, graph.num_nodes, out.scratch, named(options))
+    rows, base, anew = open_base(graph, options, choice.spec, listed, out)
+    if base is not None and placement == "partitioned":
+        base, anew = None, "a graph in parts is walked anew"
+    task = WalkTask(graph.path, version, choice.spec, kept, files, writer, base)
     began = time.monotonic()
     if placement == "replicated":
         walk_replicated(workers, task, todo)
@@ -84,8 +90,12 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         "sampler": sampler,
         "length": options.length,
         "ids": options.ids,
+        "rules": rules_of(choice.spec),
+        "starts": {"count": starts, "named": kept.named, "fraction": options.fraction},
+        "rows": rows.about,
+        "step": step,
     }
-    counted = save_manifest(out, writer, files, about)
+    counted = save_manifest(out, writer, files, rows.save(out.result), about)
     report = WalkReport(
         str(out.named),
         options.app,
@@ -101,7 +111,11 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         walks=counted["walks"],
         nodes=counted["nodes"],
         bytes=counted["bytes"],
+        linked_files=counted["linked"],
+        anew=anew,
     )
+    if options.base is not None:
+        report.from_base = FromBase("walks", counted["kept"], report.walks - counted["kept"])
     if report.instead:
         warn(report.instead)
     return report
@@ -134,13 +148,13 @@ def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
     """Return the approximate size of the walks: as if no walk ended early."""
     nodes = files.rows * min(options.length, _longest(options))
     internal = id_dtype(graph.num_nodes).itemsize
-    named: float = internal
+    id_bytes: float = internal
     if graph.num_nodes:
         ids = _some_ids(graph) if options.ids == "user" else range(graph.num_nodes)
         random = np.random.Generator(np.random.Philox(0))
         some = as_arrow(random.integers(len(ids), size=_SOME_IDS))
-        named = written_bytes(some if isinstance(ids, range) else ids.take(some))
-    return int(nodes * named + 12 * files.rows + options.npy * nodes * internal)
+        id_bytes = written_bytes(some if isinstance(ids, range) else ids.take(some))
+    return int(nodes * id_bytes + 12 * files.rows + options.npy * nodes * internal)
 
 
 def _some_ids(graph: Graph) -> Any:

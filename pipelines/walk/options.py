@@ -134,6 +134,7 @@ class WalkingOptions:
 
 _IGNORED_PARTS: Rules = (
     (("parts",), "with --placement replicated", lambda o: o.placement == "replicated"),
+    (("base",), "on a graph in parts, which is walked anew", lambda o: o.in_parts),
 )
 
 
@@ -144,6 +145,7 @@ _IGNORED_PARTS: Rules = (
     p="Applications",
     restart="Steps",
     sampler="Computation",
+    base="Yesterday's walks",
     ids="Output",
 )
 class WalkOptions(WalkingOptions):
@@ -154,6 +156,10 @@ class WalkOptions(WalkingOptions):
     parts with --parts"""
     parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
     """place the graph partitioned, into this many parts [default: the ranks of the cluster]"""
+
+    base: ClientPath | None = None
+    """yesterday's walks, of which those that a new run would repeat are kept; the result is that of
+    a new run"""
 
     ids: Literal["user", "internal"] = "user"
     """node ids in the paths: your own, or the graph's internal ones"""

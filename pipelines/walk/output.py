@@ -1,12 +1,15 @@
 """The output of walks: files of a Parquet dataset, blocks for word2vec, and a final _walks.json.
 
 _walks.json           the options, the method, and the files
+_rows.npy             for --base: 64 bits of each row of the graph
+_visits-00000.npy     for --base: a bit per node, or per several nodes, that walks of a file visit
 part-00000.parquet    walk (int64), path (list of ids): walks in order, one range per file
 _block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from penstock.files import (
     atomic,
     file_entry,
     file_table,
+    link,
     part_name,
     save_npy,
 )
@@ -56,20 +60,35 @@ class WalkWriter:
 
     pieces   their folder, and the record of complete ones
     graph    for the user's ids, or None if paths hold internal ids; version: of the graph
+    nodes    of the graph; step: how many have a bit of the visits
     """
 
     pieces: Pieces
     graph: Path | None
     version: str
     npy: bool
+    nodes: int
+    step: int
 
-    def __call__(self, number: int, first: int, paths: Array) -> None:
-        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end."""
-        files = [self._parquet(number, first, paths)]
+    def __call__(self, number: int, first: int, paths: Array, kept: int = 0) -> None:
+        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end.
+
+        kept  how many of them are those of a base
+        """
+        files = [self._parquet(number, first, paths), self._visits(number, paths)]
         if self.npy:
-            files.append(save_npy(self.pieces.result, f"_block-{number:05d}.npy", paths))
+            files.append(save_npy(self.pieces.result, block_name(number), paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.pieces.save(part_name(number), counts, files)
+        self.pieces.save(part_name(number), {**counts, "kept": kept, "linked": 0}, files)
+
+    def link(
+        self, number: int, folder: Path, counts: dict[str, int], files: list[FileEntry]
+    ) -> None:
+        """Take over the files of an earlier output in ``folder``."""
+        for entry in files:
+            link(folder / entry.name, self.pieces.result / entry.name)
+        about = {**counts, "kept": counts["walks"], "linked": 1}
+        self.pieces.save(part_name(number), about, files)
 
     def done(self, number: int) -> bool:
         """Return whether a file is complete."""
@@ -98,6 +117,11 @@ class WalkWriter:
             pq.write_table(table, temporary, compression="zstd", **encoding)
         return file_entry(self.pieces.result, name)
 
+    def _visits(self, number: int, paths: Array) -> FileEntry:
+        visited = np.zeros(-(-self.nodes // self.step) + 1, bool)
+        visited[paths if self.step == 1 else paths // self.step] = True  # -1: the last
+        return save_npy(self.pieces.result, visits_name(number), np.packbits(visited[:-1]))
+
     def _named(self, nodes: Array) -> Any:
         if self.graph is None:
             return as_arrow(nodes)
@@ -113,17 +137,32 @@ class WalkWriter:
         return ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
 
 
+def block_name(number: int) -> str:
+    """Return the name of a block of internal ids."""
+    return f"_block-{number:05d}.npy"
+
+
+def visits_name(number: int) -> str:
+    """Return the name of the file of visits of a part."""
+    return f"_visits-{number:05d}.npy"
+
+
+def step_of(nodes: int, files: FileRanges, length: int) -> int:
+    """Return how many nodes have a bit of the visits: these take at most a bit per id."""
+    return max(1, -(-nodes // (files.each * length)))
+
+
 def save_manifest(
-    out: Output, writer: WalkWriter, files: FileRanges, about: dict[str, Any]
+    out: Output, writer: WalkWriter, files: FileRanges, rows: FileEntry, about: dict[str, Any]
 ) -> dict[str, int]:
     """Write _walks.json, and return the counts of the walks."""
-    total, entries, listed = {"walks": 0, "nodes": 0}, [], []
+    total, entries, listed = Counter[str](), [rows], []
     for number in range(files.count):
         counts, written = writer.pieces.load(part_name(number))
-        listed.append({"first": files.range(number)[0], **counts})
+        total.update(counts)
+        part = {name: counts[name] for name in ("walks", "nodes")}
+        listed.append({"first": files.range(number)[0], **part})
         entries += written
-        for name in total:
-            total[name] += counts[name]
-    body = {**about, **total, "parts": listed, "files": file_table(entries)}
-    out.describe(FORMAT, body)
-    return total | {"bytes": sum(entry.bytes for entry in entries)}
+    body = {**about, "walks": total["walks"], "nodes": total["nodes"], "parts": listed}
+    out.describe(FORMAT, {**body, "files": file_table(entries)})
+    return {**total, "bytes": sum(entry.bytes for entry in entries)}

@@ -15,8 +15,10 @@ from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
 from penstock.pipelines.job.workers import Workers
+from penstock.pipelines.walk.base import Base
 from penstock.pipelines.walk.output import WalkWriter
 from penstock.threads import spread
+from penstock.workers.resources.device import to_device, to_host
 from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
@@ -32,6 +34,7 @@ class WalkTask:
     """One run, for its tasks.
 
     version  of the graph, so that a worker never uses rows of an older one
+    base     yesterday's walks
     """
 
     graph: Path
@@ -40,6 +43,7 @@ class WalkTask:
     starts: Starts
     files: FileRanges
     write: WalkWriter
+    base: Base | None = None
 
 
 def walk_replicated(workers: Workers, task: WalkTask, todo: list[int]) -> None:
@@ -52,6 +56,10 @@ def walk_replicated(workers: Workers, task: WalkTask, todo: list[int]) -> None:
 
 def walk_files(job: WalkTask, numbers: list[int]) -> None:
     """Walk some files and write each; runs on a worker."""
+    if job.base is not None:
+        for number in numbers:
+            _walk_changed(job, job.base, number)
+        return
     with held_rows(job.graph, job.version, job.spec) as rows:
         if hasattr(rows.indptr, "get"):
             # Copy paths out of the pinned buffers, which the next walks need.
@@ -61,10 +69,35 @@ def walk_files(job: WalkTask, numbers: list[int]) -> None:
             return
         for number in numbers:
             first, last = job.files.range(number)
-            walks = np.arange(first, last, dtype=np.int64)
+            walks = job.starts.numbers(first, last)
             starts = job.starts.of(first, last)
             paths = kernel("walk", rows.indptr).walk(rows, job.spec.rules, walks, starts)
             job.write(number, first, paths)
+
+
+def _walk_changed(job: WalkTask, base: Base, number: int) -> None:
+    """Write a file of walks: those of the base that a new run would repeat, others made anew.
+
+    If all are, it is the base's file.
+    """
+    first, last = job.files.range(number)
+    there = None
+    if base.internal == (job.write.graph is None):
+        there = base.part(number, first, last, job.starts.count, npy=job.write.npy)
+    if there is not None and not job.starts.named and base.untouched(number):
+        job.write.link(number, base.path, *there)
+        return
+    paths, kept = base.kept(first, last, job.starts, job.spec.rules, job.graph)
+    rest = np.flatnonzero(~kept)
+    if there is not None and not len(rest):
+        job.write.link(number, base.path, *there)
+        return
+    if len(rest):
+        walks, starts = job.starts.numbers(first, last)[rest], job.starts.of(first, last)[rest]
+        with held_rows(job.graph, job.version, job.spec) as rows:
+            module, given = kernel("walk", rows.indptr), (to_device(walks), to_device(starts))
+            paths[rest] = to_host(module.walk(rows, job.spec.rules, *given))
+    job.write(number, first, paths, len(paths) - len(rest))
 
 
 def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
@@ -72,7 +105,7 @@ def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tupl
     from penstock.kernels.cuda.stream import batches
 
     ranges = [job.files.range(number) for number in numbers]
-    walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
+    walks = np.concatenate([job.starts.numbers(*each) for each in ranges])
     starts = np.concatenate([job.starts.of(*each) for each in ranges])
     # Only the job's last file is shorter, so batches are files.
     walked = batches(rows, job.spec.rules, walks, starts, job.files.each)

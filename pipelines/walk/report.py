@@ -29,6 +29,8 @@ class WalkReport(JobReport):
     bytes: int = 0
     files: int = 0
     resumed_files: int = 0
+    linked_files: int = 0  # of the base
+    anew: str = ""  # why no walk is kept from the base
     zero_rows: int = 0
     seconds_by_step: dict[str, float] = field(default_factory=dict)
 
@@ -62,6 +64,9 @@ class WalkReport(JobReport):
         )
         yield f"{self.app}, sampler {self.sampler}, {self.placement} on {self.devices}"
         yield f"{plural(self.steps, 'step')} in {self.seconds:.1f} s{rate}"
+        if self.from_base is not None:
+            linked = f", {plural(self.linked_files, 'file')} linked"
+            yield self.from_base.text() + (f": {self.anew}" if self.anew else linked)
         if self.resumed_files:
             yield were_there(self.resumed_files, "file")
         if self.zero_rows:

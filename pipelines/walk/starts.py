@@ -13,7 +13,7 @@ from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import MAX_WALKS
+from penstock.kernels.walk_rules import MAX_WALKS, WALK_BITS
 from penstock.pipelines.tables.read import read_ids
 from penstock.pipelines.tables.sources import format_of
 from penstock.pipelines.walk.options import WalkingOptions
@@ -22,12 +22,12 @@ from penstock.workers.walk.starts import Starts
 _CHUNK = 1 << 22
 
 
-def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> Starts:
-    """Return the starts that the options name; a list of ids is kept in ``folder``."""
-    return kept_starts(listed_starts(graph, options), graph.num_nodes, folder)
+def named(options: WalkingOptions) -> bool:
+    """Return whether the user named the starts."""
+    return bool(options.start) or options.starts is not None
 
 
-def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts:
+def kept_starts(listed: Array | None, nodes: int, folder: Path | None, named: bool) -> Starts:
     """Return starts for tasks: every node, or ids in a file of ``folder``."""
     if listed is None:
         return Starts(nodes, nodes)
@@ -35,22 +35,26 @@ def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts
         raise UsageError("no walk has a start", remedy="Name starts, or use a larger --fraction")
     assert folder is not None
     save_npy(folder, "starts.npy", listed)
-    return Starts(len(listed), nodes, folder / "starts.npy")
+    return Starts(len(listed), nodes, folder / "starts.npy", named)
 
 
-def checked_count(count: int) -> int:
-    """Return the number of walks; raise UsageError if it is too large for one run."""
-    if count > MAX_WALKS:
+def checked_count(starts: int, walks: int, nodes: int) -> int:
+    """Return the number of walks, ``walks`` of each start; raise UsageError if a run cannot number
+    them.
+    """
+    if (max(starts, nodes) - 1).bit_length() + (walks - 1).bit_length() > WALK_BITS:
         raise UsageError(
-            f"{count:,} walks are too many", expected=f"{MAX_WALKS:,} at most in one run"
+            f"{walks:,} walks of each of {starts:,} starts are too many",
+            expected=f"{MAX_WALKS:,} at most in one run, with both numbers rounded up to powers of "
+            "two",
         )
-    return count
+    return starts * walks
 
 
 def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:
     """Return internal ids of the starts, or None for every node."""
     if options.fraction is not None:
-        return _share(graph.num_nodes, options.fraction, options.seed)
+        return share(graph.num_nodes, options.fraction, options.seed)
     if options.starts is not None:
         return _known(graph, *_read(options.starts), options.starts)
     if options.start:
@@ -58,7 +62,7 @@ def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:
     return None
 
 
-def _share(nodes: int, fraction: float, seed: int) -> Array:
+def share(nodes: int, fraction: float, seed: int) -> Array:
     """Draw each node independently, so that a larger fraction has the starts of a smaller one."""
     from penstock.kernels.cpu.philox import random_words
 

@@ -120,7 +120,13 @@ def train(
     with atomic(out.result / METRICS) as copy:
         shutil.copyfile(scratch / METRICS, copy)
     graph = source.graph
-    of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
+    of: dict[str, Any] = {}
+    if graph is not None:
+        of = {"graph": str(graph.path), "graph_sha256": graph.digest}
+    files = [file_entry(out.result, METRICS)]
+    if source.rows is not None:
+        files.append(source.rows.save(out.result))
+        of["prints"] = source.rows.about
     size, body = save_vectors(
         out.result,
         vocabulary.ids(),
@@ -129,7 +135,7 @@ def train(
         context=load_npy(trained.context),
         written=_checkpoint_files(scratch),
         parts=trained.parts,
-        files=[file_entry(out.result, METRICS)],
+        files=files,
         made_by="penstock word2vec train",
         input=source.sources,
         input_kind=source.kind,

@@ -31,11 +31,12 @@ _IGNORED: Rules = (
         lambda o: o.graph is not None,
     ),
     (("shards",), "without --deterministic", lambda o: not o.deterministic),
+    (("share",), "without --init", lambda o: o.init is None),
 )
 # Options that depend on the kind of the input.
 _IGNORED_OF_INPUT: Rules = (
     (
-        (*_OF_GRAPHS, "same_walks"),
+        (*_OF_GRAPHS, "same_walks", "share"),
         "unless the input is a graph",
         lambda o, kind: kind != "graph",
     ),
@@ -89,6 +90,11 @@ class Word2vecOptions(WalkingOptions):
     init: ClientPath | None = None
     """warm start from these vectors: known ids begin with their vector; new nodes of a graph begin
     with the mean of their neighbours, other new words at random"""
+
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """with --init, over a graph: train on walks from nodes that are new or whose edges differ from
+    those that the vectors of --init were trained on, and from this share of the others [default:
+    on walks from all]"""
 
     min_count: Count | None = None
     """least count of a word that gets a vector [default: 5 in text, 1 in walks and lists]"""

@@ -1,5 +1,6 @@
 """Another user of the host is turned away by every cluster that penstock starts."""
 
+import json
 import os
 import stat
 import subprocess
@@ -130,8 +131,9 @@ def test_a_cluster_that_stays(kind, temporary, kept, tmp_path, capsys):
     with connect(entry.address) as client:  # its credentials are found by its address too
         assert client.submit(sum, [1, 2]).result() == 3
     capsys.readouterr()
-    assert penstock(["cluster", "status"]) == 0
-    assert "running  2/2" in capsys.readouterr().out
+    assert penstock(["cluster", "status", "--json"]) == 0
+    (there,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert (there["state"], len(there["present"])) == ("running", 2)
     assert penstock(["cluster", "stop", "-q"]) == 0
     assert not files(tmp_path / "state")
 

@@ -202,6 +202,9 @@ def scores_of(model, head, relation, tail):
         return (h * (relation[..., :half] + 1j * relation[..., half:]) * t.conj()).real.sum(-1)
     if model.startswith("transe"):
         return -np.linalg.norm(head + relation - tail, ord=int(model[-1]), axis=-1)
+    if model == "rescal":
+        matrix = relation.reshape(*relation.shape[:-1], 8, 8)
+        return np.einsum("...i,...ij,...j", head, matrix, tail)
     return (head * tail * (relation if model == "distmult" else 1)).sum(-1)
 
 
@@ -213,7 +216,9 @@ def ranks_of(scores, answers, hidden):
     return (scores > own).sum(1) + ((scores == own).sum(1) + 1) / 2
 
 
-@pytest.mark.parametrize("model", ["complex", "distmult", "transe1", "transe2", "rotate", "dot"])
+@pytest.mark.parametrize(
+    "model", ["complex", "distmult", "rescal", "transe1", "transe2", "rotate", "dot"]
+)
 def test_embed_ranks_as_numpy_does(given, model):
     path = given / "kg"
     if model == "dot":

@@ -51,7 +51,7 @@ def happen(how, path):
         pathlib.Path(path).write_bytes(bytes(found.f_bavail * found.f_frsize))
     else:
         os.kill(os.getpid(), SIGNALS[how])
-        while not signals._heard:  # the main thread hears it, and this is another
+        while not signals.heard:  # the main thread hears it, and this is another
             time.sleep(0.001)
 
 
@@ -62,7 +62,7 @@ def watch(prefix, at, how, path, count):
         nonlocal seen
         if not place(event, given).startswith(prefix):
             return
-        if signals._heard:
+        if signals.heard:
             if how == "ctrl-c twice":  # and more often, whatever it does to end in order
                 os.kill(os.getpid(), signal.SIGINT)
             return

@@ -11,8 +11,7 @@
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
-                position = {"epoch": epoch, "start": visit.number + 1}
-                checkpoints.save(table, versions, relation_arrays, position)
+                table.publish(versions.changed)
 
 All slots are one array, so a batch can use rows of any partition in the buffer: the row of a node
 is ``first_rows[partition] + its row in the partition``.
@@ -21,7 +20,7 @@ is ``first_rows[partition] + its row in the partition``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,8 +31,8 @@ from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.partition.order import State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.storage import Moved, PartitionFile, Slot
-from penstock.workers.embed.storage.direct import aligned_bytes
+from penstock.workers.embed.storage import Moved, Slot
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
 from penstock.workers.embed.storage.versions import Versions
 
 Initial = Callable[[int, Slot], None]
@@ -117,7 +116,7 @@ class PartitionBuffer:
 
     def __init__(
         self,
-        table: PartitionFile,
+        table: PartitionFiles,
         versions: Versions,
         schedule: BucketSchedule,
         *,
@@ -134,12 +133,13 @@ class PartitionBuffer:
         self._sizes, self._prefetch, self._xp = tuple(sizes), prefetch, xp
         self._initial: Initial | None = initial
         self._before_visit = before_visit
-        self.slots = max(len(state) for state in schedule.order.states)
+        self.slots = schedule.slots
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: AnyArray = _zeros(xp, rows, width)
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
+        self._clean: set[int] = set()  # partitions in the buffer that are the same on the disk
         self._pending: list[Future[Moved]] = []
         self._found: list[Any] = []  # of evicted partitions; see ``finite``
 
@@ -182,6 +182,7 @@ class PartitionBuffer:
             if self._before_visit is not None:
                 self._before_visit(epoch, step.number)
             self.hold(step.buffer)
+            self._clean.clear()  # this state trains all of them
             kept = tuple(p for p in step.buffer if p not in step.evict)
             which = 2 * (epoch * len(self.schedule) + step.number)
             visit = BufferVisit(
@@ -197,18 +198,16 @@ class PartitionBuffer:
             self.wait()
 
     def flush(self) -> None:
-        """Write every partition in the buffer, and wait: a checkpoint may follow."""
-        self._write(self.flushed)
-
-    def _write(self, traffic: Traffic) -> None:
+        """Write every partition that was trained since it was read or written, and wait."""
         self.wait()
         writes = []
-        for partition in self._slot_of:
+        for partition in self._slot_of.keys() - self._clean:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes], traffic)
+        self._wait_for([future for _, future in writes], self.flushed)
         for version, _ in writes:
             self.versions.wrote(version)
+        self._clean.update(self._slot_of)
 
     def finite(self) -> bool:
         """Return whether all vectors and states trained since the last call are finite.
@@ -259,7 +258,9 @@ class PartitionBuffer:
             store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
             self._slot_of[load] = number
+            self._clean.discard(evict)
             if wanted.number:
+                self._clean.add(load)
                 future = self.table.exchange(slot, store=store, load=wanted)
             else:
                 future = self._filled_after(self.table.write(slot, store), load)
@@ -279,18 +280,21 @@ class PartitionBuffer:
         absent = [p for p in partitions if p not in self._slot_of]
         leaving = [p for p in self._slot_of if p not in partitions]
         exchanged = list(zip(leaving, absent, strict=False))
+        for partition in leaving[len(exchanged) :]:
+            self.put_away(partition)
         for partition in absent[len(exchanged) :]:
             self._slot_of[partition] = self._free()
             self._pending.append(self._load(partition))
         self.swap(exchanged)
         self.wait()
 
-    def take(self, partition: int) -> Slot:
-        """Load a partition into a free slot, and return the slot."""
+    def take(self, partition: int, staying: Set[int]) -> None:
+        """Read a partition; if no slot is free, write another first, of ``staying`` if possible."""
+        if len(self._slot_of) == self.slots:
+            self.put_away(next((p for p in self._slot_of if p in staying), [*self._slot_of][-1]))
         self._slot_of[partition] = self._free()
         self._pending.append(self._load(partition))
         self.wait()
-        return self.slot(partition)
 
     def receive(self, partition: int) -> None:
         """Give a partition a slot, which the caller fills."""
@@ -303,19 +307,24 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Note that the slot of one partition was filled with another."""
+        """Note that the slot of one partition was filled with another from another rank."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
+        self._clean.discard(leaving)
+        self.table.forget(leaving)
+        self.versions.dropped(leaving)
 
-    def empty(self) -> None:
-        """Write every partition in the buffer, and drop them all."""
-        for partition in self._slot_of:
-            self._look_at(partition)
-        self._write(self.traffic)
-        self._slot_of.clear()
+    def put_away(self, partition: int) -> None:
+        """Write a partition in the buffer, and drop it."""
+        self._look_at(partition)
+        version = self.versions.next(partition)
+        self._wait_for([self.table.write(self.slot(partition), version)], self.traffic)
+        self.versions.wrote(version)
+        self.forget(partition)
 
     def forget(self, partition: int) -> None:
         """Drop a partition from the buffer without writing it."""
         del self._slot_of[partition]
+        self._clean.discard(partition)
 
     def _free(self) -> int:
         taken = self._slot_of.values()
@@ -324,6 +333,7 @@ class PartitionBuffer:
     def _load(self, partition: int) -> Future[Moved]:
         version = self.versions.current(partition)
         if version.number:
+            self._clean.add(partition)
             return self.table.read(version, self.slot(partition))
         now = time.perf_counter()
         self._fill(partition)

@@ -50,10 +50,10 @@ def _fill_on_device(seed: int, nodes: Array, out: DeviceArray, factor: np.float3
 
 
 def relation_rows(seed: int, rules: EmbedRules, relations: int, scale: float) -> Array:
-    """Return initial vectors of relations, followed by those of their inverses: phases between -pi
+    """Return initial vectors of relations, of their inverses, and shared ones: phases between -pi
     and pi, or values as for nodes."""
 
-    count = 2 * relations if rules.inverse else relations
+    count = (2 * relations if rules.inverse else relations) + rules.shared_rows
     which = np.arange(count, dtype=np.int64)
     rows = uniform_rows(seed, Stream.EMBED_INIT, which, rules.relation_width, _RELATIONS)
     spread_of = math.pi if rules.model == Model.ROTATE else scale * math.sqrt(3)

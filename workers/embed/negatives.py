@@ -9,23 +9,29 @@ a swap, all negatives come from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache, cached_property
 from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.csr import offsets_of
 from penstock.graph import Graph
-from penstock.kernels.embed_rules import NegativePool
+from penstock.kernels.embed_rules import Batch, EmbedRules, NegativePool, Side
 from penstock.workers.embed.buffer import Phase
+from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.spec import Training
-from penstock.workers.resources.device import to_device
+from penstock.workers.resources.device import arrays_of_device, to_device
 
-Draw = Callable[[int, int], AnyArray]
-"""From the number of chunks of a batch, and the batch's number, to negatives (sides, chunks, N)."""
+
+class Draw(Protocol):
+    """Draws the negatives of a batch: (sides, chunks, N)."""
+
+    def __call__(self, chunks: int, number: int, kind: int = 0) -> AnyArray:
+        """Return them for the number of its chunks, the batch's own, and its relations' kind."""
 
 
 class Negatives:
@@ -33,6 +39,7 @@ class Negatives:
 
     kernels     the kernels of the device that trains
     candidates  whether each node may be a negative; None: all may
+    kinds       an edge's negatives have the types that its relation leads to; None: any
     """
 
     def __init__(
@@ -42,10 +49,13 @@ class Negatives:
         layout: NodeLayout,
         kernels: ModuleType,
         candidates: Array | None = None,
+        kinds: RelationKinds | None = None,
     ) -> None:
         self.graph, self.training, self.layout, self.kernels = graph, training, layout, kernels
-        self.candidates = candidates
-        self.sides = len(training.rules(1).sides)
+        self.candidates, self.kinds = candidates, kinds
+        self.sides = training.rules(1).sides
+        self._kind_of = None if kinds is None else to_device(kinds.of_relation)
+        self._totals: dict[tuple[Side, int], float] = {}
 
     def of(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> Draw:
         """Return the function that draws negatives of edges between two partitions in a phase."""
@@ -57,15 +67,58 @@ class Negatives:
                 sizes = ((first_rows[p], self.layout.sizes[p]) for p in phase.partitions)
                 every = np.concatenate([first + np.arange(size) for first, size in sizes])
             everything = to_device(every.astype(np.int32)[None, None])
-            return lambda chunks, number: everything
-        pool = self.pool(phase, pair, first_rows)
+            return lambda chunks, number, kind=0: everything
+        sides = len(self.sides)
+        if self.kinds is None:
+            pool = self.pool(phase, pair, first_rows)
 
-        def draw(chunks: int, number: int) -> AnyArray:
-            sides = self.sides
-            drawn: AnyArray = self.kernels.draw_negatives(seed, number, sides, chunks, count, pool)
-            return drawn
+            def draw(chunks: int, number: int, kind: int = 0) -> AnyArray:
+                drawn: AnyArray = self.kernels.draw_negatives(
+                    seed, number, sides, chunks, count, pool
+                )
+                return drawn
 
-        return draw
+            return draw
+        kinds = len(self.kinds.leads_to[Side.TAIL])
+
+        @cache
+        def pool_of(side: Side, kind: int) -> NegativePool:
+            return self.pool(phase, pair, first_rows, (side, kind))
+
+        def draw_of_kind(chunks: int, number: int, kind: int = 0) -> AnyArray:
+            given = seed, number * kinds + kind, sides, chunks, count
+            drawn = [
+                self.kernels.draw_negatives(*given, pool_of(side, kind))[place : place + 1]
+                for place, side in enumerate(self.sides)
+            ]
+            joined: AnyArray = arrays_of_device().concatenate(drawn)
+            return joined
+
+        return draw_of_kind
+
+    def batches(
+        self,
+        draw: Draw,
+        number: int,
+        rules: EmbedRules,
+        heads: AnyArray,
+        relations: AnyArray | None,
+        tails: AnyArray,
+        weights: AnyArray | None,
+    ) -> Iterator[Batch]:
+        """Yield a batch with its negatives, in parts by the kinds of its relations."""
+        parts: Iterable[tuple[int, Any]] = [(0, slice(None))]
+        if self._kind_of is not None and relations is not None:
+            module, kinds = arrays_of_device(), self._kind_of[relations]
+            parts = ((int(k), module.flatnonzero(kinds == k)) for k in module.unique(kinds))
+        for kind, of in parts:
+            yield Batch(
+                heads[of],
+                None if relations is None else relations[of],
+                tails[of],
+                draw(rules.chunks(len(heads[of])), number, kind),
+                None if weights is None else weights[of],
+            )
 
     def _rows(self, partition: int) -> Array:
         """Return the rows of a partition that may be negatives."""
@@ -74,14 +127,23 @@ class Negatives:
             return rows
         return rows[self.candidates[self.layout.nodes_of(partition)]]
 
-    def pool(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> NegativePool:
-        """Return the rows that negatives of edges between two partitions are drawn from."""
+    def pool(
+        self,
+        phase: Phase,
+        pair: Set[int],
+        first_rows: Mapping[int, int],
+        of: tuple[Side, int] | None = None,
+    ) -> NegativePool:
+        """Return the rows that negatives of edges between two partitions are drawn from.
+
+        of  a side, and the kind of relations
+        """
         others = [p for p in phase.partitions if p not in pair]
         own = [p for p in phase.partitions if p in pair]
         partitions, sizes = own + others, self.layout.sizes
-        if self.training.by_degree or self.candidates is not None:
+        if self.training.by_degree or self.candidates is not None or of is not None:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
-            chance, other = self._alias(own, others)
+            chance, other = self._alias(own, others, of)
             alias = 2**32, to_device(chance), to_device(other)  # the alias table decides everything
             return NegativePool(to_device(first), to_device(start), *alias)
         # A range that is listed n times is drawn from n times as often.
@@ -92,7 +154,9 @@ class Negatives:
         )
         return NegativePool(to_device(first), to_device(start))
 
-    def _alias(self, own: list[int], others: list[int]) -> tuple[Array, Array]:
+    def _alias(
+        self, own: list[int], others: list[int], of: tuple[Side, int] | None
+    ) -> tuple[Array, Array]:
         """Return the alias table of the nodes of partitions, one after another.
 
         Nodes of own partitions have the probability that they have in the whole graph; nodes of
@@ -101,10 +165,10 @@ class Negatives:
         from penstock.kernels.cpu.walk.tables import alias_table
 
         mine, theirs = (
-            [self._chances[self.layout.nodes_of(p)] for p in partitions]
+            [self._chances_of(self.layout.nodes_of(p), of) for p in partitions]
             for partitions in (own, others)
         )
-        left = self._chances.sum() - sum(part.sum() for part in mine)
+        left = self._total(of) - sum(part.sum() for part in mine)
         there = sum(part.sum() for part in theirs)
         scale = left / there if there else 0.0
         weights = np.concatenate([*mine, *(part * scale for part in theirs)])
@@ -114,6 +178,21 @@ class Negatives:
         chance, other = alias_table(indptr, weights.astype(np.float32))
         return chance, other
 
+    def _chances_of(self, nodes: Array | slice, of: tuple[Side, int] | None) -> Array:
+        chances: Array = self._chances[nodes]
+        if of is None or self.kinds is None:
+            return chances
+        side, kind = of
+        limited: Array = chances * self.kinds.leads_to[side][kind][self.kinds.types[nodes]]
+        return limited
+
+    def _total(self, of: tuple[Side, int] | None) -> float:
+        if of is None:
+            return float(self._chances.sum())
+        if of not in self._totals:
+            self._totals[of] = float(self._chances_of(slice(None), of).sum())
+        return self._totals[of]
+
     @cached_property
     def _chances(self) -> Array:
         """Return the probability of each node times the number of nodes, by degree and uniform.
@@ -122,7 +201,8 @@ class Negatives:
         """
         graph, share = self.graph, self.training.by_degree
         if not share:
-            assert self.candidates is not None
+            if self.candidates is None:
+                return np.ones(graph.num_nodes)
             return self.candidates.astype(np.float64)
         degree = graph.degrees.copy()
         for number in range(graph.num_shards):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from penstock.errors import UsageError
 from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.storage import PAGE, Geometry, PartitionFile, Slot, Version, open_table
-from penstock.workers.embed.storage.direct import aligned_bytes
-from penstock.workers.embed.storage.joined import JoinedFiles
-from penstock.workers.embed.storage.place import read_page
-from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints, table_path
+from penstock.workers.embed.storage import PAGE, Slot, Version
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
+from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 R = TypeVar("R")
 # bytes of vectors that are read at once from a partition too large for memory
@@ -57,18 +58,48 @@ class VectorSource(ABC):
         return found
 
 
-class BufferSource(VectorSource):
-    """The vectors of a training run that holds all of them in memory, as one partition."""
+class RankSource(VectorSource):
+    """The vectors of one rank in training; ``gather`` and ``total`` combine all ranks.
+
+    Every rank calls both, in the same order.
+
+    held   the partitions of this rank
+    whole  whether all of them are in the buffer; otherwise they are on the disk
+    """
 
     def __init__(
-        self, buffer: PartitionBuffer, layout: NodeLayout, relations: AnyArray | None
+        self,
+        comm: AnyCommunicator,
+        buffer: PartitionBuffer,
+        layout: NodeLayout,
+        relations: AnyArray | None,
+        held: Sequence[int],
+        *,
+        whole: bool,
+        device: bool,
     ) -> None:
-        self.buffer, self.layout, self.relations = buffer, layout, relations
+        self.comm, self.layout, self.relations = comm, layout, relations
+        self.held, self.buffer, self.whole = held, buffer, whole
+        newest = buffer.versions.newest
+        self._disk = TableSource(buffer.table, newest, layout, relations, device=device)
 
     def parts(self) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the one partition."""
-        first = self.buffer.first_rows[0]
-        yield 0, self.buffer.values[first : first + self.layout.nodes]
+        """Yield the partitions of this rank."""
+        for partition in self.held:
+            of = self.buffer.arrays if self.whole else self._disk.optimizer_states
+            yield (
+                int(self.layout.starts[partition]),
+                of(partition)[0][: self.layout.sizes[partition]],
+            )
+
+    def gather(self, positions: Array) -> AnyArray:
+        """Return the vectors at some positions of the order, from any rank: (n, dim)."""
+        # Rows of other ranks are 0 here, and this rank's are 0 there.
+        return self.comm.allreduce(super().gather(positions))
+
+    def total(self, sums: AnyArray) -> AnyArray:
+        """Return sums over the parts of all ranks."""
+        return self.comm.allreduce(sums)
 
 
 class TableSource(VectorSource):
@@ -80,8 +111,8 @@ class TableSource(VectorSource):
 
     def __init__(
         self,
-        table: PartitionFile,
-        versions: list[Version],
+        table: PartitionFiles,
+        versions: Sequence[Version],
         layout: NodeLayout,
         relations: AnyArray | None,
         *,
@@ -133,12 +164,9 @@ class TableSource(VectorSource):
 
     def mapped(self, partition: int) -> Array:
         """Return the vectors of a partition's nodes, mapped from the file."""
-        table, version = self.table, self.versions[partition]
-        shape = self.layout.sizes[partition], table.geometry.width
-        at = table.offset(version)
-        page = np.memmap(table.path, np.uint8, "r", at, (PAGE,))
-        read_page(version, table.geometry, page.data, table.path)
-        return np.memmap(table.path, np.float32, "r", at + PAGE, shape)
+        path = self.table.path(self.versions[partition])
+        shape = self.layout.sizes[partition], self.table.geometry.width
+        return np.memmap(path, np.float32, "r", PAGE, shape)
 
     def _large_blocks(self, partition: int) -> Iterator[tuple[int, AnyArray]]:
         """Yield the same in larger blocks, on this worker's device."""
@@ -214,10 +242,10 @@ def open_checkpoint(
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
     in_blocks = slot is None and found.geometry.slot_bytes(1) > _MEMORY * free_memory(device=device)
-    table = _open_files(folder, found.geometry, device=device and not in_blocks)
-    relations, versions = found.tensors.get("relations"), list(found.versions)
+    table = open_table(folder, found.geometry, device=device and not in_blocks)
+    relations = found.tensors.get("relations")
     source = TableSource(
-        table, versions, layout, relations, device=device, slot=slot, in_blocks=in_blocks
+        table, found.versions, layout, relations, device=device, slot=slot, in_blocks=in_blocks
     )
     return source, found
 
@@ -248,17 +276,3 @@ def read_checkpoint(
             source.close()
 
     return Checkpoints(folder).retried(name, attempt)
-
-
-def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> PartitionFile:
-    """Open the table of a folder for reading: one file, or one file per rank."""
-    tables: list[PartitionFile] = []
-    try:
-        for file in range(geometry.files):
-            path = table_path(folder, geometry, file)
-            tables.append(open_table(path, geometry, device=device, read_only=True))
-    except BaseException:
-        for table in tables:
-            table.close()
-        raise
-    return tables[0] if len(tables) == 1 else JoinedFiles(tables)

@@ -29,16 +29,20 @@ RESUMABLE = (
     "checkpoint_epochs",
     "checkpoint_minutes",
     "prefetch",
+    "storage",
 )
+Storage = Literal["threads", "kvikio", "queues"]
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
+MATRICES = ("rescal", "tucker")  # models whose relations are matrices
 PAIRED = ("complex", "rotate")  # models with complex numbers: a vector has two halves
 # Options that would be ignored; if no model is given, the graph decides.
 _IGNORED: Rules = (
     (("buffer",), "with --order cover, which has four in memory", lambda o: o.order == "cover"),
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
+    (("relation_dim",), "without --model tucker", lambda o: o.model != "tucker"),
     (
         ("n3",),
-        "without --model complex or distmult",
+        "without --model complex, distmult, rescal or tucker",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
     (("n3",), "with --l2: give one of the two penalties", lambda o: bool(o.n3 and o.l2)),
@@ -70,7 +74,7 @@ _IGNORED: Rules = (
 BATCH = 1000
 MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch: each draws its own negatives
 SOFT = ("softmax", "contrastive")
-_N3 = 0.03
+_N3, _PRODUCTS = 0.03, ("complex", "distmult")
 _MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
 
 
@@ -83,10 +87,14 @@ def _number(value: Any) -> Any:
 class Training:
     """A model, its loss, negatives and optimizer, and how it is computed."""
 
-    model: Literal["dot", "distmult", "complex", "transe", "rotate"] | None = None
+    model: Literal["dot", "distmult", "complex", "rescal", "tucker", "transe", "rotate"] | None = (
+        None
+    )
     """score of an edge [default: complex, or dot if edges have no relations]"""
     dim: Annotated[int, Field(ge=1, le=4096)] = 100
     """values in the vector of a node; for complex and rotate one half real, one imaginary"""
+    relation_dim: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """tucker: values in the vector of a relation [default: as in that of a node]"""
     norm: Annotated[Literal[1, 2] | None, BeforeValidator(_number)] = None
     """transe: L1 or L2 distance [default: 1]"""
     reciprocal: bool | None = None
@@ -98,6 +106,8 @@ class Training:
 
     loss: Literal["softmax", "contrastive", "logistic", "margin", "self-adversarial"] = "softmax"
     """loss of an edge against its negatives; contrastive: softmax without the edge in its sum"""
+    weighted: bool = False
+    """multiply the loss of each edge by its weight, over the mean weight"""
     margin: Positive | None = None
     """margin, self-adversarial: margin of the loss [default: 1; self-adversarial: 9]"""
     temperature: Positive | None = None
@@ -106,8 +116,8 @@ class Training:
     l2: NotNegative | None = None
     """L2 penalty on the vectors of every edge [default: none]"""
     n3: NotNegative | None = None
-    """complex, distmult: N3 penalty on the vectors of every edge [default: 0.03 with softmax and
-    contrastive, unless there is --l2]"""
+    """complex, distmult, rescal, tucker: N3 penalty on the vectors of every edge [default: 0.03
+    with softmax and contrastive, unless there is --l2]"""
 
     negatives: Count | Literal["all"] = 256
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
@@ -161,6 +171,9 @@ class Training:
     """order in which partitions meet in the buffer"""
     prefetch: bool = True
     """swap partitions while others are trained"""
+    storage: Storage | None = None
+    """how partitions are read and written: threads with O_DIRECT, kvikio, or queues that a kernel
+    fills and the host serves [default: kvikio if GPUDirect Storage works, else threads]"""
 
     def __post_init__(self) -> None:
         if self.model in PAIRED and self.dim % 2:
@@ -218,7 +231,7 @@ class Training:
         """The standard deviation of initial vectors."""
         if self.init_scale is not None:
             return self.init_scale
-        return 1e-3 if self.model in ("complex", "distmult") else self.dim**-0.5
+        return 1e-3 if self.model in _PRODUCTS else self.dim**-0.5
 
     @property
     def penalty(self) -> tuple[int, float]:
@@ -226,7 +239,7 @@ class Training:
         if self.l2:
             return 2, self.l2
         given = self.n3 is not None or self.l2 is not None
-        if not given and self.model in ("complex", "distmult") and self.loss in SOFT:
+        if not given and self.model in (*_PRODUCTS, *MATRICES) and self.loss in SOFT:
             return 3, _N3
         return 3, self.n3 or 0.0
 
@@ -275,6 +288,7 @@ class Training:
             epsilon=self.epsilon,
             beta1=self.beta1,
             beta2=self.beta2,
+            relation_dim=(self.relation_dim or self.dim) if self.model == "tucker" else 0,
         )
 
     def lr_at(self, share: float) -> float:

@@ -20,6 +20,7 @@ class TrainTask:
     init        another run: nodes of the same ids begin with its vectors; and its relations
     init_sha256  of the checkpoint of that run that all ranks must read; None: any
     candidates  nodes that are drawn as negatives and ranked as answers; None: all
+    spare       versions that the disk holds besides those of checkpoints; None: one per partition
     """
 
     graph: Path
@@ -29,6 +30,7 @@ class TrainTask:
     init_relations: tuple[str, ...] = ()
     init_sha256: str | None = None
     candidates: Candidates | None = None
+    spare: int | None = None
 
     @property
     def partitions(self) -> int:

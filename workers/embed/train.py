@@ -1,8 +1,13 @@
-"""Training on one rank; ranks/run.py has the differences on several. training/loop.py drives both.
+"""Training on a rank; training/loop.py drives it.
 
 Nodes are in partitions, and the buffer holds those that are trained together. A single partition
 stays in the buffer, and only checkpoints use the disk. A phase has the edges that are trained
 before a swap, or while it runs; they are all mixed.
+
+With several ranks, in every round a rank trains two blocks of nodes that no other rank has
+(ranks/rounds.py), in its memory or from its own disk; between rounds ranks send partitions to each
+other (ranks/moves.py). Relations are synchronised every few batches (ranks/relations.py), and
+losses and counts after every state of the buffers; all ranks have equally many states.
 """
 
 from __future__ import annotations
@@ -10,12 +15,14 @@ from __future__ import annotations
 import math
 import operator
 import shutil
+import socket
 import statistics
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,30 +35,38 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
 from penstock.threads import cores_of_rank
-from penstock.workers.embed.batch_size import too_large_batch
+from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
+from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.initial import fill_nodes, relation_rows
-from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
+from penstock.workers.embed.layout.buckets import (
+    EdgeBuckets,
+    PhaseEdges,
+    build_buckets,
+    not_shared,
+)
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
-from penstock.workers.embed.ranks.rounds import order_in_memory, partitions_of
+from penstock.workers.embed.ranks.moves import Moves
+from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
+from penstock.workers.embed.ranks.rounds import (
+    RankSchedule,
+    laps_in_memory,
+    order_in_memory,
+    partitions_of,
+)
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.schedule.theorem import Condition, Machine
-from penstock.workers.embed.source import (
-    BufferSource,
-    TableSource,
-    VectorSource,
-    open_checkpoint,
-)
+from penstock.workers.embed.source import RankSource, VectorSource, open_checkpoint
 from penstock.workers.embed.spec import BATCH
-from penstock.workers.embed.storage import RESTORE, Geometry, Slot, open_table
-from penstock.workers.embed.storage.direct import check_file
-from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
+from penstock.workers.embed.storage import RESTORE, Geometry, Slot, Version
+from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
@@ -105,12 +120,7 @@ def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
     # Infinite values show in the loss.
     with np.errstate(over="ignore", invalid="ignore"), ExitStack() as opened:
-        trainer: type[EmbedTrainer] = EmbedTrainer
-        if comm.size > 1:
-            from penstock.workers.embed.ranks.run import RankTrainer
-
-            trainer = RankTrainer
-        return trainer(comm, task, opened).run(started)
+        return EmbedTrainer(comm, task, opened).run(started)
 
 
 def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
@@ -145,16 +155,23 @@ class EmbedTrainer(Trainer):
         self.layout = self._layout()
         self.validation = self._validation()
         states = self.rules.state_width(1)
-        places = 2 if self.validation is None else 3
         count, rows = self.layout.partitions, max(self.layout.sizes)
-        geometry = Geometry.of(count, rows, training.dim, states, places, comm.size)
-        self.versions = self._versions(geometry)
-        path = table_path(task.checkpoints, geometry, comm.rank)
-        if self.checkpoints.has(LAST):  # otherwise a table of zeros would be made
-            check_file(path, geometry)
-        self.table = open_table(path, geometry, device=gpu())
-        opened.callback(self.table.close)
+        geometry = Geometry.of(count, rows, training.dim, states)
+        self.versions = self.checkpoints.versions(geometry)
         self.bucket_schedule = self._bucket_schedule()
+        # Whether memory holds all partitions of this rank.
+        self.whole = len(self.bucket_schedule.order.states) == 1
+        scratch = None
+        if not self.whole:
+            from penstock.workers.plugin import resources  # imports Dask
+
+            made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
+            scratch = Path(opened.enter_context(made))
+        self.table = open_table(
+            task.checkpoints, geometry, scratch=scratch, device=gpu(), storage=training.storage
+        )
+        opened.callback(self.table.close)
+        self.table.check(self.versions.newest)
         self.warm = None
         if task.init is not None and not self.checkpoints.has_all():  # after a lost rank
             self.warm = WarmStart(
@@ -163,7 +180,10 @@ class EmbedTrainer(Trainer):
         self.initialised = {} if self.warm is None else self.warm.initialised
         # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
-        if self.warm is not None and len(first := self._unwritten()) > 1:
+        holders = self._first_holders()
+        unwritten = [v.partition for v in self.versions.newest if v.number == 0]
+        first = [partition for partition in unwritten if holders[partition] == comm.rank]
+        if self.warm is not None and len(first) > 1:
             self.warm.copy(self.layout, first, task.run)
         buffer = PartitionBuffer(
             self.table,
@@ -176,11 +196,16 @@ class EmbedTrainer(Trainer):
             before_visit=self._before_visit,
         )
         self.buffer = opened.enter_context(buffer)
+        self.moves = Moves(comm, self.buffer, holders, whole=self.whole)
         self.kernels = kernel("embed", self.buffer.values)
-        mask = self.candidates = None
+        mask = self.candidates = kinds = None
         if task.candidates is not None:
-            mask, self.candidates = task.candidates.mask, task.candidates.groups(self.layout)
-        self.negatives = Negatives(graph, training, self.layout, self.kernels, mask)
+            self.candidates = task.candidates.groups(self.layout)
+            if task.candidates.bits is None:
+                kinds = RelationKinds.of(graph, self.relation_count)
+            else:
+                mask = task.candidates.mask
+        self.negatives = Negatives(graph, training, self.layout, self.kernels, mask, kinds)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
         self.position, self.batches = Position(), 0
@@ -189,8 +214,10 @@ class EmbedTrainer(Trainer):
         self._losses = BatchLosses(device=gpu())
         self._last: Batch | None = None  # the last trained state, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
-        # Whether the buffer was written, and was checked to be finite, since the last state.
-        self._flushed = self._checked = False
+        self._checked = False  # whether the buffer was checked to be finite since the last state
+        # Edges of this state on this rank and on all, and of the epoch before it on all. A single
+        # rank does not set them.
+        self._mine, self._all, self._edges_before = 1, 1, 0
         self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
         self.done = 0  # edges, in this process
@@ -200,23 +227,38 @@ class EmbedTrainer(Trainer):
     # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
-        """Do nothing: a single rank sees one checkpoint."""
-
-    def _versions(self, geometry: Geometry) -> Versions:
-        return self.checkpoints.versions(geometry)
+        """Raise if ranks see different checkpoints to resume from."""
+        run, path = self.task.run, self.checkpoints.path(LAST)
+        mark = self.checkpoints.mark(LAST) if run.is_dir() else None
+        seen = self.comm.allgather((socket.gethostname(), mark))
+        for number, (host, found) in enumerate(seen):
+            if found is None or found != seen[0][1]:
+                what = str(run) if found is None else f"{path} as rank 0 does"
+                raise not_shared(f"rank {number} on {host}", what)
 
     def _bucket_schedule(self) -> BucketSchedule:
-        training, count = self.training, self.task.partitions
+        comm, training, graph = self.comm, self.training, self.graph
         # One partition has one order, whatever --order is.
-        chosen = order_in_memory(1) if count == 1 else training.in_order(count)
-        return BucketSchedule(chosen, seed=training.seed, spread=True)
+        made, laps = training.in_order, 1
+        if self.task.partitions == 1:
+            made, batch = order_in_memory, training.batch or BATCH
+            laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
+        if comm.size == 1:
+            return BucketSchedule(made(self.layout.partitions), seed=training.seed, spread=True)
+        return RankSchedule(
+            comm.size, comm.rank, self.layout.partitions, made, laps=laps, seed=training.seed
+        )
 
-    def _unwritten(self) -> list[int]:
-        """Return the partitions that were never written, which this rank fills."""
-        return [version.partition for version in self.versions.newest if version.number == 0]
+    def _first_holders(self) -> tuple[int, ...]:
+        """Return the first rank of each partition; any rank can read those of a checkpoint."""
+        position = Position()
+        if self.checkpoints.has(LAST):
+            position = self._position(self.checkpoints.load(LAST).about)
+        return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
-        """Do nothing: this rank has all partitions."""
+        """Fetch the partitions of a round to this rank."""
+        self.moves.to(self.bucket_schedule.holders(epoch, number))
 
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
@@ -281,22 +323,21 @@ class EmbedTrainer(Trainer):
         problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
         if problem is not None:
             raise problem
+        rows = 0 if self.relations is None else len(self.relations.values)
+        rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
+        every = batches_between(rows, training.batch or BATCH)
+        self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
         return position
 
     def _loaded(self) -> Position | None:
         if not self.checkpoints.has(LAST):
             return None
         found = self.checkpoints.load(LAST)
-        about, path = found.about, self.checkpoints.path(LAST)
-        try:
-            position = Position.of(about, len(self.bucket_schedule))
-            self.epoch_edges = operator.index(about["epoch_edges"])
-            if not 0 <= self.epoch_edges <= self.graph.num_edges:
-                raise ValueError(f"{self.epoch_edges} edges of an epoch")
-        except (ValueError, TypeError, KeyError) as error:
-            raise _damaged(path, str(error)) from error
+        about = found.about
+        position = self._position(about)
         if position.epoch > 0 and not all(version.number for version in found.versions):
-            raise _damaged(path, "versions of partitions that were never written")
+            raise self._damaged("versions of partitions that were never written")
+        self.epoch_edges = about["epoch_edges"]
         self.initialised, self.steps_before = about["known"], about["steps"]
         self.batches, self.epoch_loss = about["batches"], about["epoch_loss"]
         self.loss = math.nan if about["loss"] is None else about["loss"]
@@ -305,6 +346,24 @@ class EmbedTrainer(Trainer):
             self.relations.state[:] = to_device(found.tensors["relations_state"])
         self._compare_alike(position)
         return position
+
+    def _position(self, about: dict[str, Any]) -> Position:
+        """Return the position of a checkpoint in the training run."""
+        try:
+            position, edges = Position.of(about, len(self.bucket_schedule)), about["epoch_edges"]
+            if not 0 <= operator.index(edges) <= self.graph.num_edges:
+                raise ValueError(f"{edges} edges of an epoch")
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._damaged(str(error)) from error
+        return position
+
+    def _damaged(self, got: str) -> CorruptFile:
+        return CorruptFile(
+            f"{self.checkpoints.path(LAST)} is damaged",
+            expected="where in a training run of this graph it was written",
+            got=got,
+            remedy=RESTORE,
+        )
 
     def _compare_alike(self, position: Position) -> None:
         """Rank the best vectors again if they were ranked with another sample of edges."""
@@ -324,17 +383,13 @@ class EmbedTrainer(Trainer):
         finally:
             source.close()
             self.buffer.forget(0)
-        position.scores = self._agreed(scores)
+        position.scores = self.comm.allgather(scores)[0]
         position.best = position.scores["mrr"]
-
-    def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
-        """Return the scores that all ranks use."""
-        return scores
 
     # -- epochs ----------------------------------------------------------------------------------
 
     def run(self, started: float) -> Trained:
-        """Run the remaining epochs."""
+        """Run the remaining epochs; figures are of all ranks."""
         training = self.training
         rules = Rules(
             training.epochs,
@@ -354,6 +409,20 @@ class EmbedTrainer(Trainer):
             penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
         self._drop_buckets()
         traffic, is_nan = self.buffer.traffic, ended.stopped is Stopped.NAN
+        busy = sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0
+        counted = self.comm.allgather(
+            (
+                traffic.bytes_read,
+                traffic.bytes_written,
+                self._exposed,
+                busy,
+                self.moves.bytes,
+                self.moves.seconds,
+                self.zeros,
+                self.done,
+            )
+        )
+        read, written, exposed, utilized, sent, moving, zeros, done = zip(*counted, strict=True)
         return Trained(
             epochs=position.epoch,
             first_epoch=ended.first_epoch,
@@ -361,38 +430,54 @@ class EmbedTrainer(Trainer):
             loss=None if is_nan or not math.isfinite(self.loss) else self.loss,
             loss_before=self._before if math.isfinite(self._before) else None,
             penalty=penalty if math.isfinite(penalty) else None,
-            loss_of_zeros=self.zeros / self.done if self.done else None,
+            loss_of_zeros=sum(zeros) / sum(done) if sum(done) else None,
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             relations=self.relation_count,
-            partitions=self.layout.partitions,
+            partitions=1 if self.whole else self.layout.partitions,
             batches=self.batches,
             seconds=time.monotonic() - started,
             epoch_seconds=statistics.median([one.seconds / one.share for one in timed] or [0.0]),
             stopped=ended.stopped,
-            utilization=sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0,
-            exposed_seconds=self._exposed,
-            bytes_read=traffic.bytes_read,
-            bytes_written=traffic.bytes_written,
+            utilization=sum(utilized) / len(utilized),
+            exposed_seconds=max(exposed),
+            bytes_read=sum(read),
+            bytes_written=sum(written),
             bandwidth=traffic.bandwidth,
             theorem=self._theorem(timed),
             validated=0 if self.validation is None else self.validation[0].count,
             validation=position.scores,
             known=self.initialised,
+            ranks=self.comm.size,
+            bytes_exchanged=sum(sent),
+            exchange_seconds=max(moving),
             device="gpu" if gpu() else "cpu",
         )
 
     def _buckets(self) -> EdgeBuckets:
-        folder, ranks = self.task.run / BUCKETS, self.comm.size
-        seed = self.training.seed
-        return build_buckets(self.graph, self.layout, folder, seed=seed, sync=ranks > 1)
+        return build_buckets(
+            self.graph,
+            self.layout,
+            self.task.run / BUCKETS,
+            comm=self.comm,
+            seed=self.training.seed,
+            weighted=self.training.weighted,
+            threads=cores_of_rank(self.comm),
+        )
 
     def _batch_limit(self) -> tuple[int, int]:
-        """Return the largest batch, and the number of partitions whose largest bucket it equals."""
+        """Return the largest batch, and the number of partitions whose largest bucket it equals.
+
+        If memory holds all partitions of a round, its edges are all mixed.
+        """
+        if self.whole:
+            return edges_of_round(self.graph.num_edges, self.comm.size), 1
         return self.buckets.largest, self.layout.partitions
 
     def _drop_buckets(self) -> None:
-        shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
+        self.comm.barrier()
+        if self.comm.rank == 0:
+            shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
 
     def _log(self, **metrics: Any) -> None:
         """Send the figures of the training run to the client."""
@@ -400,14 +485,18 @@ class EmbedTrainer(Trainer):
             self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Return whether theorem 3 holds for this graph with the rates of this run, in words."""
-        condition = self._condition(epochs)
-        return None if condition is None else condition.describe()
+        """Return whether theorem 3 holds for this graph with the rates of this run, in words.
+
+        With several ranks, of the rank whose swaps hide least.
+        """
+        measured: list[Condition | None] = self.comm.allgather(self._condition(epochs))
+        found = [one for one in measured if one is not None]
+        return max(found, key=lambda one: one.ratio).describe() if found else None
 
     def _condition(self, epochs: list[EpochTime]) -> Condition | None:
         """Return the condition of theorem 3 with the measured rates; None: nothing was swapped."""
         traffic, busy = self.buffer.traffic, sum(epoch.busy for epoch in epochs)
-        if self.layout.partitions == 1 or not busy or not traffic.bandwidth:
+        if self.whole or not busy or not traffic.bandwidth:
             return None
         trained = sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
@@ -415,7 +504,7 @@ class EmbedTrainer(Trainer):
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             geometry=self.table.geometry,
-            slots=self.buffer.slots,
+            slots=self.training.held,
             machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
             buckets=self.bucket_schedule.hiding,
             order=self.training.order,
@@ -432,11 +521,12 @@ class EmbedTrainer(Trainer):
             self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
             self.busy.pause()
             for visit in self.buffer.visits(position.epoch, start=position.step):
-                self._flushed = self._checked = False
+                self._checked = False
                 self._visit(visit)
                 if visit.last:
                     continue
-                wanted = yield Step(self.epoch_loss, visit.number + 1, whole=False)
+                due = self._is_disk_full()
+                wanted = yield Step(self.epoch_loss, visit.number + 1, whole=False, due=due)
                 if wanted:
                     self._settle()
                     visit.swap()
@@ -444,21 +534,62 @@ class EmbedTrainer(Trainer):
                     yield Step(self.epoch_loss, visit.number + 1, whole=True)
                     self.busy.pause()
             self._settle()
-            yield Step(self.epoch_loss, 0, whole=True)
+            yield Step(self.epoch_loss, 0, whole=True, due=self._is_disk_full())
 
-    def _visit(self, visit: BufferVisit) -> bool:
-        """Train a state of the buffer; return False, and stop early, if the loss is not finite.
+    def _is_disk_full(self) -> bool:
+        """Return whether the versions of the next state may exceed the spare ones."""
+        if self.task.spare is None or self.versions.number == 0:
+            return False
+        changed = {version.partition for version in self.versions.changed}
+        return len(changed | self.buffer.first_rows.keys()) > self.task.spare
 
-        A GPU may still train when this returns, so that it never waits for the host between phases
-        and states: it returns True for losses that are not known yet.
+    def _visit(self, visit: BufferVisit) -> None:
+        """Train this rank's edges of a state, and combine the results of all ranks.
+
+        The GPU of a single rank may still train when this returns, so that it never waits for the
+        host between phases and states.
         """
+        comm = self.comm
+        if comm.size == 1:
+            self._train(visit)
+            return
+        batches, mine = self._planned(visit)
+        self._mine = max(mine, 1)
+        planned = comm.allgather((batches, mine))
+        most, self._all = max(b for b, _ in planned), sum(edges for _, edges in planned)
+        loss, self._edges_before, first = self.epoch_loss, self.epoch_edges, self.batches
+        self.epoch_loss, self.epoch_edges = 0.0, 0  # of this rank in this state
+        self.shared.begin(most)
+        self._train(visit)
+        self._settle()
+        self.shared.finish()
+        self.batches = first + most
+        found = comm.allgather(self.epoch_loss)
+        # Added in one order, so that every rank has the same sum, even in a resumed run.
+        self.epoch_loss, self.epoch_edges = loss, self._edges_before + self._all
+        for of_rank in found:
+            self.epoch_loss += of_rank
+
+    def _planned(self, visit: BufferVisit) -> tuple[int, int]:
+        """Return the number of batches, and of edges, that this rank trains in a state."""
+        size, batches, edges = self.training.batch or BATCH, 0, 0
+        for phase in (visit.before, visit.during):
+            for shares in self._pairs(phase.shares).values():
+                count = self.buckets.count(shares)
+                batches, edges = batches - (-count // size), edges + count
+        return batches, edges
+
+    def _train(self, visit: BufferVisit) -> None:
+        """Train this rank's edges of a state; stop early if the loss is not finite."""
         # Partitions that stay during a swap keep their rows: their edges can be gathered now.
         groups = {
             phase.which: self._groups(phase)
             for phase in (visit.before, visit.during)
             if phase.shares
         }
-        return all(self._phase(phase, groups.pop(phase.which)) for phase in visit)
+        for phase in visit:
+            if not self._phase(phase, groups.pop(phase.which)):
+                return
 
     def _phase(self, phase: Phase, groups: list[tuple[PhaseEdges, Draw]]) -> bool:
         """Train all edges of a phase, mixed; return whether all known losses are finite."""
@@ -468,22 +599,27 @@ class EmbedTrainer(Trainer):
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
-            heads, relations, tails = edges.batch(start, start + size)
+            heads, relations, tails, weights = edges.batch(start, start + size)
             typed = None
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
-            chunks, drawn = self.rules.chunks(len(heads)), self._number()
+            drawn, losses = self._number(), []
             lr = self.training.lr_at(self._share())
             self.batches += 1
             number = self.steps_before + self.batches
             with self.busy.batch():
-                batch = Batch(heads, typed, tails, draw(chunks, drawn))
-                loss = self.kernels.step(
-                    nodes, self.relations, batch, self.rules, lr, number, self.work
-                )
-            self._after_batch()  # this waits for other ranks, and does not count as training
-            self._losses.append(loss)
+                columns = heads, typed, tails, weights
+                for batch in self.negatives.batches(draw, drawn, self.rules, *columns):
+                    # A CUDA graph has one number of edges.
+                    work = self.work if self.negatives.kinds is None or not gpu() else None
+                    losses.append(
+                        self.kernels.step(
+                            nodes, self.relations, batch, self.rules, lr, number, work
+                        )
+                    )
+            self.shared.trained()  # this waits for other ranks, and does not count as training
+            self._losses.append(sum(losses[1:], losses[0]))
             self._last = batch
             self.epoch_edges += len(heads)
             self.zeros += zeros * len(heads)
@@ -493,10 +629,7 @@ class EmbedTrainer(Trainer):
 
     def _number(self) -> int:
         """Return the number of the next batch, unique in the training run."""
-        return self.batches
-
-    def _after_batch(self) -> None:
-        """Do nothing: no other rank trains relations."""
+        return self.batches * self.comm.size + self.comm.rank
 
     def _groups(self, phase: Phase) -> list[tuple[PhaseEdges, Draw]]:
         """Return the edges of a phase, grouped by their two partitions, and their negatives."""
@@ -514,7 +647,12 @@ class EmbedTrainer(Trainer):
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
-        """Return shares, grouped by the partitions that determine their negatives."""
+        """Return shares, grouped by the partitions that determine their negatives.
+
+        If all partitions are in memory, all shares are one group.
+        """
+        if self.whole:
+            return {frozenset(self.moves.held): list(shares)}
         pairs: dict[frozenset[int], list[Share]] = {}
         for share in shares:
             pairs.setdefault(frozenset(share.bucket), []).append(share)
@@ -574,12 +712,13 @@ class EmbedTrainer(Trainer):
             tables = self.relations.values, self.relations.state
             are_finite = kernel("finite", self.relations.values).are_finite
             found = all(bool(are_finite(one)) for one in tables) and found
-        return found
+        return all(self.comm.allgather(found))
 
     def _share(self) -> float:
-        """Return the share of the training run that is done."""
-        edges = max(self.graph.num_edges, 1)
-        return min((self.position.epoch + self.epoch_edges / edges) / self.training.epochs, 1.0)
+        """Return the share of the training run that is done, assuming that ranks progress alike."""
+        here = self.epoch_edges / self._mine * self._all
+        done = (self._edges_before + here) / max(self.graph.num_edges, 1)
+        return min((self.position.epoch + done) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------
 
@@ -615,38 +754,49 @@ class EmbedTrainer(Trainer):
             line["valid"], shown["mrr"] = evaluated.scores, evaluated.score
         line["seconds"] = round(seconds, 6)
         line["utilization"] = round(took.busy / seconds, 4) if seconds else 0.0
-        if self._on_disk:
+        if not self.whole:
             line["exposed_seconds"] = round(took.exposed, 6)
         return line, shown
 
-    @property
-    def _on_disk(self) -> bool:
-        """Whether the evaluation reads vectors from the disk, after the buffer is written."""
-        return self.layout.partitions > 1
-
     def _source(self) -> VectorSource:
-        relations = None if self.relations is None else self.relations.values
-        if not self._on_disk:
-            return BufferSource(self.buffer, self.layout, relations)
-        self._flush()
-        return TableSource(self.table, self.versions.newest, self.layout, relations, device=gpu())
-
-    def _flush(self) -> None:
-        """Write the buffer, unless it was written since the last state."""
-        if not self._flushed:
+        """Return the vectors to evaluate: in memory, or on the disk after the buffer is written."""
+        if not self.whole:
             self.buffer.flush()
-            self._flushed = True
+        relations = None if self.relations is None else self.relations.values
+        return RankSource(
+            self.comm,
+            self.buffer,
+            self.layout,
+            relations,
+            self.moves.held,
+            whole=self.whole,
+            device=gpu(),
+        )
 
     def hold_best(self) -> bool:
-        """Do nothing: the best vectors are saved at once, in places of the table that are kept."""
+        """Do nothing: the best vectors are saved at once."""
         return False
 
     def save(self, *, best: bool) -> None:
-        """Write a checkpoint, which names places in the table."""
-        self._flush()
-        tensors, about = self._checkpoint_body()
-        names = (LAST, BEST) if best else (LAST,)
-        self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
+        """Write a checkpoint: every rank its partitions, then rank 0 the file that names them."""
+        comm, versions = self.comm, self.versions
+        self.buffer.flush()
+        self.table.publish(versions.changed)
+        newest: dict[int, Version] = {}
+        for found in comm.allgather([versions.newest[p] for p in self.moves.held]):
+            newest |= {version.partition: version for version in found}
+        if comm.rank == 0:
+            tensors, about = self._checkpoint_body()
+            self.checkpoints.save(
+                self.table.geometry,
+                [newest[p] for p in range(self.layout.partitions)],
+                versions.number + 1,
+                tensors,
+                about,
+                names=(LAST, BEST) if best else (LAST,),
+            )
+        comm.barrier()  # before the next publish: rank 0 removes versions without a checkpoint
+        versions.saved()
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the rest of a checkpoint besides partitions: relations, and its position."""
@@ -663,15 +813,6 @@ class EmbedTrainer(Trainer):
             "known": self.initialised,
             "steps": self.steps_before,
         }
-
-
-def _damaged(path: Path, got: str) -> CorruptFile:
-    return CorruptFile(
-        f"{path} is damaged",
-        expected="where in a training run of this graph it was written",
-        got=got,
-        remedy=RESTORE,
-    )
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:

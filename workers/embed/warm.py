@@ -66,6 +66,7 @@ class WarmStart:
         number = {name: i for i, name in enumerate(names)}
         self.relations = np.array([number.get(name, -1) for name in now], np.int64)
         self.old_relations, self.inverse = len(names), rules.inverse
+        self.shared = rules.shared_rows
         self.initialised = {
             "nodes": int(np.count_nonzero(nodes >= 0)),
             "relations": int(np.count_nonzero(self.relations >= 0)),
@@ -137,17 +138,20 @@ class WarmStart:
         try:
             yield from self.source.blocks(partition)
         except GraphError:
-            self._check_same()  # training overwrites places that no checkpoint names
+            self._check_same()  # training removes files that no checkpoint names
             raise
 
     def fill_relations(self, values: Array, state: Array) -> None:
-        """Fill relations with their values in the other run, if any; inverses too."""
+        """Fill relations with their values in the other run, if any; and their inverses, and shared
+        rows."""
         here = np.flatnonzero(self.relations >= 0)
         old = self.relations[here]
         for array, name in ((values, "relations"), (state, "relations_state")):
             array[here] = self.tensors[name][old]
             if self.inverse:
                 array[self.inverse + here] = self.tensors[name][self.old_relations + old]
+            old_shared = self.tensors[name][len(self.tensors[name]) - self.shared :]
+            array[len(array) - self.shared :] = old_shared
 
 
 class _Copied:

@@ -12,10 +12,11 @@ from penstock.arrays import Array
 from penstock.arrow import as_arrow
 from penstock.csr import offsets_of
 from penstock.errors import UsageError
-from penstock.files import atomic, part_name
+from penstock.files import atomic, part_name, save_npy
 from penstock.graph import SPLITS, Graph
 from penstock.vector_parts import vector_lists
-from penstock.workers.gnn.data.local import LocalGraph, open_local
+from penstock.workers.gnn.again import TILE, hidden_name, predict_again
+from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
@@ -32,6 +33,13 @@ _PIECE = 1 << 16  # nodes per table
 def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     """Predict this rank's nodes and write them; each rank writes one file."""
     _check_seen(comm.rank, task)
+    path = task.out / f"{part_name(comm.rank)}.parquet"
+    if task.base is not None:
+        nodes, outputs, inputs, splits = predict_again(comm, task)
+        kept = _Kept(task.base.path / path.name, nodes, len(splits))
+        every = np.arange(len(splits))
+        _write(path, task, every, splits, outputs, inputs if task.embeddings else None, kept)
+        return Predicted(len(splits), path.stat().st_size, len(nodes))
     with (
         open_local(
             comm,
@@ -44,19 +52,18 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         ) as local,
         ThreadPool.of(comm) as pool,
     ):
-        tensors, about = checkpoint.load(task.checkpoint)
+        pool.tile = TILE
+        tensors, _ = checkpoint.load(task.checkpoint)
         network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
         load_tensors(network, tensors, task.checkpoint)
         outputs = network.forward()
         network.synchronize()
         outputs = to_host(outputs)
-        hidden = None
-        if task.embeddings:
-            hidden = to_host(network.last_hidden())
-        kind = about["label_kind"]
-        path = task.out / f"{part_name(local.rank)}.parquet"
-        _write(path, task, local, outputs, hidden, kind)
-        return Predicted(nodes=local.owned, bytes=path.stat().st_size)
+        hidden = to_host(network.last_hidden()) if task.embeddings else None
+        for layer in range(1, len(task.model.layers)) if task.keep_hidden else ():
+            save_npy(task.out, hidden_name(layer), to_host(network.hidden(layer)))
+        _write(path, task, local.ids[: local.owned], local.splits, outputs, hidden)
+        return Predicted(local.owned, path.stat().st_size, local.owned)
 
 
 def _check_seen(rank: int, task: PredictTask) -> None:
@@ -70,31 +77,65 @@ def _check_seen(rank: int, task: PredictTask) -> None:
         )
 
 
+class _Kept:
+    """The predictions of a base, which nodes keep that are not computed again."""
+
+    def __init__(self, file: Path, nodes: Array, count: int) -> None:
+        import pyarrow.parquet as pq
+
+        self.table = pq.read_table(file)
+        self.again = np.zeros(count, bool)
+        self.again[nodes] = True
+        self._number = np.cumsum(self.again) - 1
+
+    def made_of(self, rows: Array) -> Array:
+        """Return the numbers, among all that are computed again, of those among nodes."""
+        found: Array = self._number[rows[self.again[rows]]]
+        return found
+
+    def joined(self, name: str, rows: Array, made: Any) -> Any:
+        """Return a column of consecutive nodes, of which some are ``made`` again."""
+        import pyarrow as pa
+
+        kept = self.table.column(name).slice(rows[0], len(rows))
+        again = self.again[rows]
+        where = np.where(again, len(kept) + np.cumsum(again) - 1, rows - rows[0])
+        both = pa.chunked_array([*kept.chunks, made.cast(kept.type)], kept.type)
+        return both.combine_chunks().take(as_arrow(where))
+
+
 def _write(
     path: Path,
     task: PredictTask,
-    local: LocalGraph,
+    ids: Array,
+    splits: Array,
     outputs: Array,
     hidden: Array | None,
-    kind: str,
+    kept: _Kept | None = None,
 ) -> None:
+    """Write predictions of nodes; ``outputs`` and ``hidden`` are of them, or of those not kept."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = local.ids[: local.owned]
+    kind = checkpoint.load(task.checkpoint)[1]["label_kind"]
     order = np.argsort(ids)  # in the graph's order
     names = Graph.open(task.graph).user_ids(ids[order])
     with atomic(path) as partial:
         writer = None
-        for first in range(0, max(local.owned, 1), _PIECE):
+        for first in range(0, max(len(ids), 1), _PIECE):
             rows = order[first : first + _PIECE]
-            columns: dict[str, Any] = {"id": names[first : first + _PIECE]}
-            columns |= _predictions(
-                outputs[rows], kind, task.classes, probabilities=task.probabilities
+            here = rows if kept is None else kept.made_of(rows)
+            found = _predictions(
+                outputs[here], kind, task.classes, probabilities=task.probabilities
             )
-            columns["split"] = _splits(local.splits[rows])
             if hidden is not None:
-                columns["embedding"] = vector_lists(hidden[rows].astype(np.float32))
+                found["embedding"] = vector_lists(hidden[here].astype(np.float32))
+            if kept is not None:
+                found = {name: kept.joined(name, rows, made) for name, made in found.items()}
+            columns: dict[str, Any] = {"id": names[first : first + _PIECE], **found}
+            columns["split"] = _splits(splits[rows])
+            if hidden is not None:
+                columns["embedding"] = columns.pop("embedding")
             table = pa.table(columns)
             if writer is None:
                 writer = pq.ParquetWriter(partial, table.schema, compression="zstd")

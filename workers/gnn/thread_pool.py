@@ -25,12 +25,17 @@ _LEAST = 1 << 18  # values of a piece, so that small graphs have one
 
 
 class ThreadPool(Threads):
-    """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread."""
+    """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread.
+
+    tile  rows that BLAS multiplies at once, on a CPU. It rounds a row by its position among them:
+          with tiles, the row's number modulo this decides, and not how many rows there are
+    """
 
     def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
         self.progress: Callable[[], None] | None = None
         self.tf32 = False  # whether GPUs may round the factors of products
+        self.tile: int | None = None
 
     @staticmethod
     def of(comm: AnyCommunicator) -> ThreadPool:
@@ -92,11 +97,27 @@ class ThreadPool(Threads):
             return
 
         def work(first: int, last: int) -> None:
-            np.matmul(a[first:last], b, out=out[first:last])
+            self._multiply(a[first:last], b, out[first:last])
             if then is not None:
                 then(first, last)
 
-        self.over(_tall_cuts(len(a), _PIECES, _PRODUCT_ROWS), work)
+        cuts = _tall_cuts(len(a), _PIECES, _PRODUCT_ROWS)
+        if self.tile is not None:
+            cuts = [*(cut // self.tile * self.tile for cut in cuts[:-1]), len(a)]
+        self.over(cuts, work)
+
+    def _multiply(self, a: Array, b: Array, out: Array) -> None:
+        if self.tile is None:
+            np.matmul(a, b, out=out)
+            return
+        whole = len(a) // self.tile * self.tile
+        for first in range(0, whole, self.tile):
+            rows = slice(first, first + self.tile)
+            np.matmul(a[rows], b, out=out[rows])
+        if whole < len(a):
+            last = np.zeros((self.tile, a.shape[1]), a.dtype)
+            last[: len(a) - whole] = a[whole:]
+            out[whole:] = np.matmul(last, b)[: len(a) - whole]
 
     def product_of_columns(self, a: AnyArray, b: AnyArray, out: AnyArray) -> None:
         """Write ``a.T @ b`` to ``out``: the sum over all rows, added piece by piece."""

@@ -51,12 +51,12 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
     with atomic(path) as temporary:
         try:
             save_file(held, temporary, metadata)
-            _sync(temporary)
+            sync(temporary)
         except SafetensorError as error:
             # The library reports the system's error only in words.
             told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
             raise OSError(next(told, errno.EIO), str(error), str(path)) from error
-    _sync(path.parent)  # the folder with its name
+    sync(path.parent)  # the folder with its name
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -114,7 +114,7 @@ def damaged(path: Path, got: str) -> CorruptFile:
     )
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Return once a file, or the names in a folder, are on the disk."""
     number = os.open(path, os.O_RDONLY)
     try:

@@ -88,11 +88,13 @@ class Step(NamedTuple):
     loss   of this epoch so far; NaN or infinity ends the run
     done   of the epoch, as in ``Position.step``; 0: all of it
     whole  whether exactly this is trained, and no more, so that it can be saved and evaluated
+    due    whether the trainer needs a checkpoint before it trains more
     """
 
     loss: float
     done: int
     whole: bool
+    due: bool = False
 
 
 class Evaluation(NamedTuple):
@@ -204,7 +206,7 @@ class Loop:
                 return Stopped.NAN
             self._is_saved = False
             ends = step.done == 0
-            wanted = wanted or self._is_due(position.epoch + ends)
+            wanted = wanted or step.due or self._is_due(position.epoch + ends)
             if wanted and step.whole and not self.trainer.is_finite():
                 return Stopped.NAN
             if ends:

@@ -132,7 +132,7 @@ def _node_columns(
 def _walk_wave(comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave) -> AnyArray:
     rules, ids = task.spec.rules, here.rows.indices.dtype
     ranges = [task.files.range(number) for number, _ in wave.files]
-    walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
+    walks = np.concatenate([task.starts.numbers(*each) for each in ranges])
     starts = np.concatenate([task.starts.of(*each) for each in ranges])
     mine = np.flatnonzero(here.assignment[starts] == comm.rank)
     slots, nodes = to_device(mine), to_device(starts[mine])

@@ -172,7 +172,7 @@ class WalkCorpus(Corpus):
         module = kernel("walk", self.rows.indptr)
         arrays, length = arrays_of_device(), self.rules.length
         starts = self.starts.of(first, last, arrays)
-        numbers = arrays.arange(first + shift, last + shift, dtype=np.int64)
+        numbers = arrays.asarray(self.starts.numbers(first + shift, last + shift))
         if gpu():  # training reads rows unchanged
             paths = module.walk(self.rows, self.rules, numbers, starts)
             return paths.astype(np.int32, copy=False), None

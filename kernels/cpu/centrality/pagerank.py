@@ -14,6 +14,7 @@ def power_iteration(
     indptr: Array,
     indices: Array,
     weights: Array,
+    start: Array,
     damping: float,
     tolerance: float,
     most: int,
@@ -23,6 +24,7 @@ def power_iteration(
     """Write the ranks of each graph, and the number of steps to convergence, or -1.
 
     weights  (edges,); empty: all are 1
+    start    (nodes,); empty: all are equal
     """
     largest = 0
     for graph in range(len(ptr) - 1):
@@ -34,9 +36,9 @@ def power_iteration(
         x = ranks[first : first + size]
         steps[graph] = 1 if size == 0 else -1
         for node in range(size):
-            x[node] = 1.0 / size
-            start, stop = indptr[first + node], indptr[first + node + 1]
-            sums[node] = weights[start:stop].sum() if weighted else stop - start
+            x[node] = start[first + node] if len(start) > 0 else 1.0 / size
+            low, high = indptr[first + node], indptr[first + node + 1]
+            sums[node] = weights[low:high].sum() if weighted else high - low
         for step in range(1, most + 1 if size > 0 else 0):
             lost = 0.0
             for node in range(size):

@@ -30,12 +30,13 @@ def tile_loss(
     temperature: Any,
     losses: Array,
     slopes: Array,
+    weights: Array | None,
 ) -> None:
     """Write each row's loss and its slope in the positive; replace the scores by their slopes.
 
     scores     (rows, N) float32; -infinity for negatives that are left out
     positives  float32, row r's at ``first + r``, as in ``losses``, float64, and ``slopes``,
-               float32
+               float32, and ``weights``, which multiply all three
     """
     softmax = loss in (_SOFTMAX, _CONTRASTIVE)
     _tile_loss(
@@ -46,6 +47,7 @@ def tile_loss(
         temperature,
         losses,
         slopes,
+        weights,
         np.empty(scores.shape[1], np.float32),
         loss == _SOFTMAX,
         softmax or None,
@@ -54,7 +56,7 @@ def tile_loss(
     )
 
 
-# Compiled for one loss: Numba omits branches for None (_self_adversarial: if all are).
+# Compiled for one loss: Numba omits branches for None (_self_adversarial: if all three are).
 @njit(cache=True, nogil=True, error_model="numpy")
 def _tile_loss(
     scores: Array,
@@ -64,6 +66,7 @@ def _tile_loss(
     temperature: Any,
     losses: Array,
     slopes: Array,
+    weights: Any,
     scratch: Array,
     with_positive: bool,
     softmax: Any,
@@ -82,6 +85,11 @@ def _tile_loss(
             found, slope = _margin(at, p - margin, width)
         else:
             found, slope = _self_adversarial(at, p, margin, temperature, width, pointer(scratch))
+        if weights is not None:
+            weight = weights[first + row]
+            found, slope = found * np.float64(weight), slope * weight
+            for f in range(width):
+                at[f] *= weight
         losses[first + row] += found
         slopes[first + row] = slope
 

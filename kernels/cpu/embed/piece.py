@@ -9,6 +9,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.embed.rows import (
+    COMPLEX,
+    DOT,
+    ROTATE,
     TRANSE_L1,
     add_distance_slopes,
     add_penalty,
@@ -149,7 +152,7 @@ def finish_edges(
     """
     edges, dim = asked.shape
     width = in_relation.shape[1]
-    is_complex = model == 2 or model == 5
+    is_complex = model in (COMPLEX, ROTATE)
     for e in range(edges):
         x = moved(pointer(nodes), given[e] * stride(nodes))
         v = moved(pointer(nodes), answers[e] * stride(nodes))
@@ -171,8 +174,15 @@ def finish_edges(
         if node_penalty > 0:
             losses[e] += add_penalty(is_complex, power, node_penalty, x, in_x, dim)
             losses[e] += add_penalty(is_complex, power, node_penalty, v, in_v, dim)
-        if relation_penalty > 0 and 0 < model < 5:
+        if relation_penalty > 0 and DOT < model < ROTATE:
             losses[e] += add_penalty(is_complex, power, relation_penalty, r, in_r, width)
+
+
+@njit(cache=True, nogil=True)
+def penalise(power: int, weight: Any, x: Array, slope: Array) -> float:
+    """Add the gradient of the penalty of some values; return the penalty."""
+    penalty: float = add_penalty(False, power, weight, pointer(x), pointer(slope), len(x))
+    return penalty
 
 
 @njit(cache=True)

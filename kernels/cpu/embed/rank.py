@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.embed.matrices import compose
 from penstock.kernels.cpu.embed.piece import distance_tile
 from penstock.kernels.cpu.embed.rows import TRANSE_L1, TRANSE_L2, query_row, stride
 from penstock.kernels.cpu.embed.workspace import Workspace, entered
@@ -25,6 +26,7 @@ __all__ = ["answer_scores", "count", "queries", "top"]
 
 _QUERIES, _CANDIDATES = 128, 2048  # of a tile
 _TOP_CANDIDATES = 1 << 16  # of a piece
+_MATRICES = 64  # that are composed at a time
 _LARGEST = 1e37  # larger products may not be float32
 
 
@@ -44,6 +46,10 @@ def queries(
     else:
         rows = np.asarray(relation, np.int64)
         rows = rows + rules.inverse if side == Side.HEAD else rows
+        factors = relations
+    if relations is not None and rules.model == Model.TUCKER:
+        return _queries_of_composed(nodes, relations, given, rows, side, rules)
+    if relations is not None and rules.model != Model.RESCAL:
         # Only the needed rows: there may be many more relations.
         distinct, rows = np.unique(rows, return_inverse=True)
         factors = relations[distinct].astype(np.float64)
@@ -51,6 +57,22 @@ def queries(
             factors = np.concatenate([np.cos(factors), np.sin(factors)], axis=1)
     sign = -1.0 if side == Side.HEAD and not rules.inverse else 1.0
     _queries(int(rules.model), sign, nodes, factors, given, rows, asked)
+    return asked
+
+
+def _queries_of_composed(
+    nodes: Array, relations: Array, given: Array, rows: Array, side: Side, rules: EmbedRules
+) -> Array:
+    asked = np.empty((len(given), rules.dim), np.float32)
+    core = relations[len(relations) - rules.shared_rows :]
+    sign = -1.0 if side == Side.HEAD and not rules.inverse else 1.0
+    distinct, slots = np.unique(rows, return_inverse=True)
+    for first in range(0, len(distinct), _MATRICES):
+        of = np.flatnonzero((slots >= first) & (slots < first + _MATRICES))
+        matrices = compose(relations, distinct[first : first + _MATRICES], core)
+        found = np.empty((len(of), rules.dim), np.float32)
+        _queries(int(rules.model), sign, nodes, matrices, given[of], slots[of] - first, found)
+        asked[of] = found
     return asked
 
 

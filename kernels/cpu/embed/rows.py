@@ -13,14 +13,17 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import moved
 from penstock.kernels.embed_rules import EmbedRules, Model
 
-DOT, DISTMULT, COMPLEX, TRANSE_L1, TRANSE_L2, ROTATE = (int(model) for model in Model)
+DOT, DISTMULT, COMPLEX, RESCAL, TUCKER, TRANSE_L1, TRANSE_L2, ROTATE = (
+    int(model) for model in Model
+)
 _NO_FACTORS = np.zeros((1, 0), np.float32)
 
 
 def factors_of(relations: Array | None, rules: EmbedRules) -> Array:
-    """Return (rows, dim) float32, the relations' factors; (1, 0) without relations."""
+    """Return (rows, width) float32, the relations' factors; (1, 0) without relations."""
     if relations is None:
         return _NO_FACTORS
     if rules.model != Model.ROTATE:
@@ -32,6 +35,22 @@ def factors_of(relations: Array | None, rules: EmbedRules) -> Array:
 def stride(array: Any) -> Any:
     """Return the stride of rows in numbers."""
     return array.strides[0] // array.itemsize
+
+
+@njit(cache=True, fastmath={"contract", "reassoc"})
+def add_matrix_product(from_left: bool, x: Any, matrix: Any, out: Any, dim: int) -> None:
+    """Add the product of a row and a matrix, or of the matrix and the row."""
+    for i in range(dim):
+        row = moved(matrix, i * dim)
+        if from_left:
+            factor = x[i]
+            for f in range(dim):
+                out[f] += factor * row[f]
+        else:
+            total = x[0] * row[0]
+            for f in range(1, dim):
+                total += x[f] * row[f]
+            out[i] += total
 
 
 @njit(cache=True, fastmath={"contract"})
@@ -46,6 +65,10 @@ def query_row(model: int, sign: Any, x: Any, r: Any, out: Any, dim: int) -> None
     elif model in (TRANSE_L1, TRANSE_L2):
         for f in range(dim):
             out[f] = x[f] + sign * r[f]
+    elif model in (RESCAL, TUCKER):
+        for f in range(dim):
+            out[f] = 0
+        add_matrix_product(sign > 0, x, r, out, dim)
     else:
         half = dim // 2
         for f in range(half):
@@ -58,7 +81,10 @@ def query_row(model: int, sign: Any, x: Any, r: Any, out: Any, dim: int) -> None
 def add_query_slopes(
     model: int, sign: Any, x: Any, r: Any, slope: Any, in_x: Any, in_r: Any, dim: int
 ) -> None:
-    """Add the gradients in a query's node and relation from those in the query."""
+    """Add the gradients in a query's node and relation from those in the query.
+
+    Not in a matrix, which many edges share.
+    """
     if model == DOT:
         for f in range(dim):
             in_x[f] += slope[f]
@@ -72,6 +98,8 @@ def add_query_slopes(
             in_x[f] += slope[f]
         for f in range(dim):
             in_r[f] += sign * slope[f]
+    elif model in (RESCAL, TUCKER):
+        add_matrix_product(sign < 0, slope, r, in_x, dim)
     else:
         half = dim // 2
         for f in range(half):

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.cpu.embed.loss import tile_loss
+from penstock.kernels.cpu.embed.matrices import Matrices
 from penstock.kernels.cpu.embed.piece import (
     add_rows,
     distance_tile,
@@ -85,17 +86,24 @@ class _Step:
         named = np.zeros(edges, np.int64) if batch.relations is None else batch.relations
         self.named = np.asarray(named, np.int64)
         self.negatives = np.ascontiguousarray(batch.negatives, np.int64)
+        self.weights = batch.weights
         self.count = self.negatives.shape[2]
         self.cuts = piece_cuts(edges, rules.chunk)
         # Sides that share their negatives share the gradients of these.
         self.groups = self.negatives.shape[0]
         self.relation_groups = sides if rules.inverse else 1
-        self.factors = factors_of(None if relations is None else relations.values, rules)
+        self.matrices = None
+        if relations is not None and rules.has_matrices:
+            named = [self._relation_rows(side) for side in rules.sides]
+            self.matrices = Matrices(work, relations.values, named, rules)
+            self.factors = self.matrices.factors
+        else:
+            self.factors = factors_of(None if relations is None else relations.values, rules)
         self.losses = work.shared("losses", (edges,), np.float64)
         self.slopes = work.shared(
             "slopes", (2 * edges + len(self.cuts) * self.groups * self.count, rules.dim)
         )
-        width = rules.relation_width
+        width = rules.relation_width if self.matrices is None else 0
         self.relation_slopes = work.shared("relation slopes", (self.relation_groups * edges, width))
 
     def run(self, lr: float, number: int) -> float:
@@ -111,10 +119,16 @@ class _Step:
 
         with np.errstate(all="ignore"):  # BLAS warns of NaN; the loss shows it
             work.each(do, len(self.cuts) + 1)
+        loss = float(self.losses.sum())
+        if self.relations is not None and self.matrices is not None:
+            given = [self._given(side) for side in rules.sides]
+            ids, self.relation_slopes, penalty = self.matrices.slopes(self.nodes.values, given)
+            found.append(Duplicates(work, "relation", ids, len(self.relations.values)))
+            loss += penalty
         update(work, self.nodes, found[0], self.slopes, rules, lr, number)
         if self.relations is not None:
             update(work, self.relations, found[1], self.relation_slopes, rules, lr, number)
-        return float(self.losses.sum())
+        return loss
 
     def _duplicates(self) -> list[Duplicates]:
         ids = self.work.shared("ids", (len(self.slopes),), np.int64)
@@ -123,7 +137,7 @@ class _Step:
         for piece, (chunk, _, _) in enumerate(self.cuts):
             blocks[piece] = self._negatives_of(chunk)
         found = [Duplicates(self.work, "node", ids, len(self.nodes.values))]
-        if self.relations is not None:
+        if self.relations is not None and self.matrices is None:
             rows = [self._relation_rows(side) for side in self.rules.sides]
             ids = np.concatenate(rows[: self.relation_groups])
             found.append(Duplicates(self.work, "relation", ids, len(self.relations.values)))
@@ -132,6 +146,9 @@ class _Step:
     def _negatives_of(self, chunk: int) -> Array:
         shared: Array = self.negatives[:, chunk if self.negatives.shape[1] > 1 else 0]
         return shared
+
+    def _given(self, side: Side) -> Array:
+        return self.heads if side == Side.TAIL else self.tails
 
     def _relation_rows(self, side: Side) -> Array:
         moved = self.rules.inverse if side == Side.HEAD else 0
@@ -176,9 +193,13 @@ class _Step:
         )
         sign = np.float32(-1 if side == Side.HEAD and not rules.inverse else 1)
         relations = self._relation_rows(side)[low:high]
+        if self.matrices is not None:
+            relations = self.matrices.rows[place][low:high]
         at = edges * place if self.relation_groups > 1 else 0
         in_relations = self.relation_slopes[at + low : at + high]
         asked, in_asked = work.own("asked", (size, dim)), work.own("in asked", (size, dim))
+        if self.matrices is not None:
+            in_asked = self.matrices.in_asked[place, low:high]
         positives, slopes = work.own("positives", (size,)), work.own("slopes", (size,))
         values, losses = self.nodes.values, self.losses[low:high]
         make_queries(model, sign, values, self.factors, given, relations, answers, asked, positives)
@@ -207,6 +228,7 @@ class _Step:
                 np.float32(rules.temperature),
                 losses,
                 slopes,
+                None if self.weights is None else self.weights[low:high],
             )
             if rules.is_distance:
                 distance_tile_slopes(model, asked, first, others, kept, scores, in_asked, in_others)
@@ -236,7 +258,7 @@ class _Step:
             in_answers,
             rules.power,
             np.float32(rules.node_penalty),
-            np.float32(0 if phases else rules.relation_penalty),
+            np.float32(0 if phases or self.matrices is not None else rules.relation_penalty),
             losses,
             place == 0,
             place == 0 or self.relation_groups > 1,

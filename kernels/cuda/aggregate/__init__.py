@@ -22,6 +22,7 @@ import numpy as np
 from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.aggregate.bf16 import check_bf16
+from penstock.kernels.cuda.aggregate.ranges import ranges_of_columns
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
@@ -175,7 +176,7 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
     listed = cp.empty(block.edges, ids.dtype)
     transposed_weights = None if weights is None else cp.empty(block.edges, weights.dtype)
     # The largest range first: later ones fit into its memory, so that a memory pool does not grow.
-    ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
+    ranges = sorted(ranges_of_columns(indptr, EDGES_AT_ONCE), key=lambda part: part[2] - part[3])
     keys = cp.empty(ranges[0][3] - ranges[0][2] if ranges else 0, np.uint64)
     for first, last, low, high in ranges:
         order = _edges_by_column(ids, first, last, keys[: high - low])
@@ -195,21 +196,6 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
     return ScaledCSR(
         indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal
     )
-
-
-def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
-    """Return ranges of columns, and of their edges, small enough to sort at once."""
-    found = []
-    first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])
-    while low < edges:
-        most = cp.asarray(np.array([low + EDGES_AT_ONCE]))
-        last = max(first + 1, int(cp.searchsorted(indptr, most, side="right")[0]) - 1)
-        last = min(last, columns)
-        high = int(indptr[last])
-        if high > low:
-            found.append((first, last, low, high))
-        first, low = last, high
-    return found
 
 
 def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:

@@ -74,10 +74,15 @@ def betweenness(
 
 
 def pagerank(
-    batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
+    batch: GraphBatch,
+    *,
+    damping: float = 0.85,
+    tolerance: float = 1e-6,
+    most: int = 100,
+    start: DeviceArray | None = None,
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
-    return whole.pagerank(batch, damping, tolerance, most)
+    return whole.pagerank(batch, damping, tolerance, most, start)
 
 
 def strong_components(batch: GraphBatch, *, topological: bool = False) -> DeviceArray:

@@ -17,7 +17,7 @@ _LANES = 8  # threads per node, as in triangles.cu
 
 
 def pagerank(
-    batch: GraphBatch, damping: float, tolerance: float, most: int
+    batch: GraphBatch, damping: float, tolerance: float, most: int, start: DeviceArray | None
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return ranks and numbers of steps; see naive/centrality.py."""
     ptr = cp.asnumpy(batch.ptr)
@@ -34,7 +34,7 @@ def pagerank(
         _TEAMS,
         # Three numbers per node, and one per warp.
         lambda teams, nodes: padded(24 * nodes + 256),
-        (*given, batch.weights if weighted else NULL),
+        (*given, batch.weights if weighted else NULL, NULL if start is None else start),
         (damping, tolerance, np.int32(most), ranks, steps),
     )
     return ranks, steps

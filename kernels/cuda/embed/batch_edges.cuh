@@ -36,6 +36,12 @@ struct alignas(16) RowWeights {
   float scale, base;  // of the sum of weighted negatives: see RowEnd
   float by_unit;      // slope in the answer's score; of distances in the unit vector to the answer
   float loss;
+
+  __device__ __forceinline__ void multiply(float weight) {
+    scale *= weight;
+    by_unit *= weight;
+    loss *= weight;
+  }
 };
 
 }  // namespace penstock

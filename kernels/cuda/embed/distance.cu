@@ -21,7 +21,9 @@
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, true>
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, false>
 // instance: distance_tiles<ROTATE, 8, 32, CONTRASTIVE, true>
+// instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, false, true>
 // instance: distance_slices<TRANSE_L1, 16, 32, MARGIN, true, 2>
+// instance: distance_slices<TRANSE_L1, 16, 32, MARGIN, false, 2, true>
 // instance: distance_slices<TRANSE_L2, 16, 32, SOFTMAX, true, 4>
 // instance: distance_slices<TRANSE_L2, 16, 32, LOGISTIC, false, 8>
 // instance: distance_slices<ROTATE, 8, 32, SELF_ADVERSARIAL, true, 8>
@@ -89,13 +91,15 @@ __device__ __forceinline__ void add_slices(float (&score)[4][kColumns], float* s
 // Arguments are those of product.cu, but rows have ``dim`` values and are not rounded.
 // kPieces: number of values of a row, or complex numbers, per lane; of a slice if there are
 // several.
-template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices,
+          bool kWeighted>
 __device__ __forceinline__ void add_tiles(
     const float* __restrict__ queries, const Note* __restrict__ query_notes,
     const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
     int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
     int negative_sides, int splits, int tiles, float margin, float temperature,
-    float share, float* __restrict__ vectors, float* __restrict__ sums) {
+    float share, const float* __restrict__ edge_weights, float* __restrict__ vectors,
+    float* __restrict__ sums) {
   constexpr int kParts = is_complex<kModel> ? 2 : 1, kColumns = kOthers / 16;
   constexpr bool kWhole = kSlices == 1;
   const int half = dim / 2, values = is_complex<kModel> ? half : dim;
@@ -244,6 +248,7 @@ __device__ __forceinline__ void add_tiles(
                                                    numbers)
                             : negative_slope<kLoss>(score[i][j], coming_known[column], numbers);
           weight *= unit_scale<kModel>(score[i][j]);
+          if (kWeighted) weight *= edge_weights[first_edge + first + column] * edge_weights[edges];
         }
         weights[column * kWeightStride + y + i] = weight;
       }
@@ -334,27 +339,30 @@ __device__ __forceinline__ void add_tiles(
   }
 }
 
-template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries>
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, bool kWeighted = false>
 __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
     distance_tiles(const float* __restrict__ queries, const Note* __restrict__ query_notes,
                    const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
                    int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
                    int negative_sides, int splits, int tiles, float margin, float temperature,
-                   float share, float* __restrict__ vectors, float* __restrict__ sums) {
-  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, 1>(
+                   float share, const float* __restrict__ weights, float* __restrict__ vectors,
+                   float* __restrict__ sums) {
+  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, 1, kWeighted>(
       queries, query_notes, negatives, negative_notes, dim, edges, chunk, chunks, count, sides,
-      negative_sides, splits, tiles, margin, temperature, share, vectors, sums);
+      negative_sides, splits, tiles, margin, temperature, share, weights, vectors, sums);
 }
 
 // One tile per cluster, one slice of its rows per block.
-template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
+template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices,
+          bool kWeighted = false>
 PENSTOCK_CLUSTER(kSlices) __global__ void __launch_bounds__(kThreads, 1)
     distance_slices(const float* __restrict__ queries, const Note* __restrict__ query_notes,
                     const float* __restrict__ negatives, const Note* __restrict__ negative_notes,
                     int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
                     int negative_sides, int splits, int tiles, float margin, float temperature,
-                    float share, float* __restrict__ vectors, float* __restrict__ sums) {
-  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, kSlices>(
+                    float share, const float* __restrict__ weights, float* __restrict__ vectors,
+                    float* __restrict__ sums) {
+  add_tiles<kModel, kPieces, kOthers, kLoss, kQueries, kSlices, kWeighted>(
       queries, query_notes, negatives, negative_notes, dim, edges, chunk, chunks, count, sides,
-      negative_sides, splits, tiles, margin, temperature, share, vectors, sums);
+      negative_sides, splits, tiles, margin, temperature, share, weights, vectors, sums);
 }

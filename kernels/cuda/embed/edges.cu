@@ -168,11 +168,12 @@ __device__ __forceinline__ float penalise(Value x, float weight, int power, Valu
 }
 
 // Finish the sums of rows, one thread each. sums (splits, rows, 3): largest, sum, extra; ``known``
-// of notes is written.
+// of notes is written. edge_weights (edges + 1): as in product.cu, or null
 template <int kModel, int kLoss>
 __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits, float margin,
-                            float temperature, float share, Note* __restrict__ notes,
-                            RowWeights* __restrict__ weights) {
+                            float temperature, float share,
+                            const float* __restrict__ edge_weights, i64 edges,
+                            Note* __restrict__ notes, RowWeights* __restrict__ weights) {
   const LossNumbers numbers = {margin, temperature, share};
   for (i64 at = thread_number(); at < rows; at += thread_count()) {
     RowSums row = {lowest(), 0.0f, 0.0f};
@@ -186,6 +187,7 @@ __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits
     const float by_unit =
         is_distance<kModel> ? -end.by_positive * unit_scale<kModel>(p) : end.by_positive;
     weights[at] = {end.scale, end.base, by_unit, end.loss};
+    if (edge_weights) weights[at].multiply(edge_weights[at % edges] * edge_weights[edges]);
   }
 }
 

@@ -21,6 +21,7 @@ _NULL = np.uint64(0)
 _THREADS, _TILE, _DEPTH = 256, 64, 16  # those of ranks.cu
 _SHARED = 4 * 4 * _TILE * (_DEPTH + 1)
 _BLOCKS_A_PROCESSOR = 4
+_MATRICES = 64  # that are composed at a time
 _SCORES_AT_ONCE = 1 << 24  # of ``top``: 128 MiB
 
 
@@ -40,6 +41,9 @@ def queries(
         shift = rules.inverse if side == Side.HEAD else 0
         rows = cp.ascontiguousarray(relation, cp.int32) + cp.int32(shift)
     out = cp.empty((count, rules.dim), cp.float32)
+    if relations is not None and rules.model == Model.TUCKER:
+        _ask_composed(nodes, relations, given, rows, side, rules, out)
+        return out
     launch(
         _FILE,
         f"exact_queries<{rules.model.name}>",
@@ -48,6 +52,33 @@ def queries(
         *(np.int32(side == Side.HEAD and not rules.inverse), out),
     )
     return out
+
+
+def _ask_composed(
+    nodes: DeviceArray,
+    relations: DeviceArray,
+    given: DeviceArray,
+    rows: DeviceArray,
+    side: Side,
+    rules: EmbedRules,
+    out: DeviceArray,
+) -> None:
+    """Write the queries of matrices, which are composed in float64, some at a time."""
+    shared = relations[len(relations) - rules.shared_rows :].astype(cp.float64)
+    distinct, slots = cp.unique(rows, return_inverse=True)
+    for first in range(0, len(distinct), _MATRICES):
+        of = cp.flatnonzero((slots >= first) & (slots < first + _MATRICES))
+        own = relations[distinct[first : first + _MATRICES]].astype(cp.float64)
+        found = cp.empty((len(of), rules.dim), cp.float32)
+        launch(
+            _FILE,
+            f"exact_queries<{rules.model.name}, double>",
+            len(of) * rules.dim,
+            *(*matrix(nodes), np.int32(rules.dim), *matrix(own @ shared.T), given[of]),
+            *((slots[of] - first).astype(cp.int32), np.int64(len(of))),
+            *(np.int32(side == Side.HEAD and not rules.inverse), found),
+        )
+        out[of] = found
 
 
 def answer_scores(asked: DeviceArray, answers: DeviceArray, rules: EmbedRules) -> DeviceArray:

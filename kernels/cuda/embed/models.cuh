@@ -5,7 +5,16 @@
 
 namespace penstock {
 
-enum Model { DOT = 0, DISTMULT = 1, COMPLEX = 2, TRANSE_L1 = 3, TRANSE_L2 = 4, ROTATE = 5 };
+enum Model {
+  DOT = 0,
+  DISTMULT = 1,
+  COMPLEX = 2,
+  RESCAL = 3,
+  TUCKER = 4,
+  TRANSE_L1 = 5,
+  TRANSE_L2 = 6,
+  ROTATE = 7
+};
 
 template <int kModel>
 constexpr bool is_complex = kModel == COMPLEX || kModel == ROTATE;

@@ -39,6 +39,8 @@
 // instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, true, true>
 // instance: product_tiles<104, 104, 2, 4, 64, MARGIN, true, false>
 // instance: product_tiles<400, 200, 1, 4, 32, SELF_ADVERSARIAL, true, true>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, false, false, true>
+// instance: product_tiles<104, 104, 2, 4, 64, MARGIN, true, false, true>
 // instance: add_splits
 
 using namespace penstock;
@@ -68,16 +70,19 @@ __device__ __forceinline__ float inverse_of(float power) {
 
 // queries     (sides, edges, kWidth) halves; query_notes (sides, edges)
 // negatives   (negative_sides, chunks, count, kWidth) halves, with notes; negative_sides: 1 or sides
+// weights     with kWeighted: (edges + 1): of edges, relative to the largest, which comes last
 // vectors     kQueries: (splits, sides, edges, dim); else (sides, chunks, splits, count, dim)
 // sums        (splits, sides, edges, 3), written with kQueries
 template <int kWidth, int kSlice, int kM, int kWarps, int kTile, int kLoss, bool kDistance,
-          bool kQueries>
+          bool kQueries, bool kWeighted = false>
 __global__ void __launch_bounds__(32 * kWarps)
     product_tiles(const Half* __restrict__ queries, const Note* __restrict__ query_notes,
                   const Half* __restrict__ negatives, const Note* __restrict__ negative_notes,
                   int dim, i64 edges, i64 chunk, int chunks, i64 count, int sides,
                   int negative_sides, int splits, int tiles, float margin, float temperature,
-                  float share, float* __restrict__ vectors, float* __restrict__ sums) {
+                  float share, const float* __restrict__ weights, float* __restrict__ vectors,
+                  float* __restrict__ sums) {
+  static_assert(!(kQueries && kWeighted), "weights of staying rows are applied when these end");
   constexpr int kStride = (kWidth / 8 | 1) * 8, kRows = 16 * kM * kWarps;
   constexpr int kSlices = kWidth / kSlice, kParts = kSlice / 8;
   constexpr float kWeightBoost = kDistance ? kDistanceBoost : kBoost;
@@ -332,7 +337,11 @@ __global__ void __launch_bounds__(32 * kWarps)
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float factor = note[n][i].scale * kWeightBoost;
+          float factor = note[n][i].scale * kWeightBoost;
+          if (kWeighted) {
+            const int other = number * kTile + part + n * 8 + 2 * q + i;
+            factor *= other < other_count ? weights[first_edge + other] : 0.0f;
+          }
 #pragma unroll
           for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -388,6 +397,7 @@ __global__ void __launch_bounds__(32 * kWarps)
       }
     }
   }
+  const float heaviest = kWeighted ? weights[edges] : 1.0f;
   copies_wait<0>();
   // A split without a tile has not waited, and other threads copied some of these rows.
   if (kDistance) __syncthreads();
@@ -426,6 +436,10 @@ __global__ void __launch_bounds__(32 * kWarps)
           const float by = taken[m][h * 2] / kWeightBoost * scale[m][h];
           one -= by * to_float(mine[0]);
           two -= by * to_float(mine[1]);
+        }
+        if (kWeighted) {
+          one *= heaviest;
+          two *= heaviest;
         }
         if (dim % 2 == 0) {  // else the second of a pair is not 8-byte aligned
           if (column < dim) *reinterpret_cast<float2*>(place + column) = make_float2(one, two);

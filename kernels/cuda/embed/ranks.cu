@@ -9,6 +9,8 @@
 // instance: exact_queries<DOT>
 // instance: exact_queries<DISTMULT>
 // instance: exact_queries<COMPLEX>
+// instance: exact_queries<RESCAL>
+// instance: exact_queries<TUCKER, double>
 // instance: exact_queries<TRANSE_L1>
 // instance: exact_queries<TRANSE_L2>
 // instance: exact_queries<ROTATE>
@@ -49,9 +51,9 @@ __device__ __forceinline__ double add_term(double sum, float q_re, float q_im, f
 }
 
 // Queries computed in float64, rounded once: (count, dim). One value, or complex one, per thread.
-template <int kModel>
+template <int kModel, typename Factor = float>
 __global__ void exact_queries(const float* __restrict__ nodes, i64 stride, int dim,
-                              const float* __restrict__ relation_values, i64 relation_stride,
+                              const Factor* __restrict__ relation_values, i64 relation_stride,
                               const int* __restrict__ given, const int* __restrict__ relations,
                               i64 count, int head, float* __restrict__ out) {
   const int half = dim / 2, values = is_complex<kModel> ? half : dim;
@@ -64,7 +66,17 @@ __global__ void exact_queries(const float* __restrict__ nodes, i64 stride, int d
       *to = x[k];
       continue;
     }
-    const float* r = relation_values + relations[row] * relation_stride;
+    const Factor* r = relation_values + relations[row] * relation_stride;
+    if (kModel == RESCAL || kModel == TUCKER) {
+      const Factor* matrix = r + (head ? static_cast<i64>(k) * dim : k);
+      double sum = 0.0;
+      for (int i = 0; i < dim; ++i) {
+        const double by = matrix[head ? i : static_cast<i64>(i) * dim];
+        sum = fma(static_cast<double>(x[i]), by, sum);
+      }
+      *to = static_cast<float>(sum);
+      continue;
+    }
     const double re = x[k];
     if (!is_complex<kModel>) {
       const double by = r[k];

@@ -56,15 +56,15 @@ class Tiles:
         if not self.product:
             self.file = _DISTANCE_FILE
             self.rows, self.others = _DISTANCE_ROWS, 64 if rules.dim <= _SLICE[1] else 32
-            shape = f"{rules.model.name}, {self.pieces}, {self.others}, {rules.loss.name}, {{}}"
+            shape = f"{rules.model.name}, {self.pieces}, {self.others}, {rules.loss.name}, {{0}}"
             self.threads = _DISTANCE_THREADS
             stride = parts * values | 1
             words = (self.rows + self.others) * stride + self.others * (self.rows + 4) + self.rows
             if self.slices > 1:
-                self._name = f"distance_slices<{shape}, {self.slices}>"
+                self._name = f"distance_slices<{shape}, {self.slices}{{1}}>"
                 words += 2 * self.rows * self.others
             else:
-                self._name = f"distance_tiles<{shape}>"
+                self._name = f"distance_tiles<{shape}{{1}}>"
             self.shared = 4 * (words + 2 * self.others)
             self.resident = _DISTANCE_BLOCKS if self.pieces <= 4 else 1
             return
@@ -73,7 +73,7 @@ class Tiles:
         self.file, self.slices = _PRODUCT_FILE, width // part
         shape = f"{width}, {part}, {rows_a_warp // 16}, {warps}, {self.others}"
         distance = str(rules.is_distance).lower()
-        self._name = f"product_tiles<{shape}, {rules.loss.name}, {distance}, {{}}>"
+        self._name = f"product_tiles<{shape}, {rules.loss.name}, {distance}, {{}}{{}}>"
         self.rows, self.threads = rows_a_warp * warps, 32 * warps
         self.resident = _PRODUCT_BLOCKS
         row = 16 * (width // 8 | 1)
@@ -133,22 +133,26 @@ class Tiles:
         rows: tuple[DeviceArray, ...],
         vectors: DeviceArray,
         sums: Any,
+        weights: DeviceArray | None = None,
     ) -> None:
-        """Launch the tiles in which queries stay, or those in which negatives stay."""
+        """Launch the tiles in which queries stay, or those in which negatives stay.
+
+        weights  of edges, if negatives stay: relative to the largest, which comes last
+        """
         tiles = self._staying(queries)
         blocks = self.sides * self.chunks * splits * self.slices * tiles
         if not blocks:
             return
         launch_blocks(
             self.file,
-            self._name.format(str(queries).lower()),
+            self._name.format(str(queries).lower(), "" if weights is None else ", true"),
             blocks,
             self.threads,
             *rows,
             *(np.int32(self.rules.dim), np.int64(self.edges), np.int64(self.chunk)),
             *(np.int32(self.chunks), np.int64(self.count), np.int32(self.sides)),
             *(np.int32(self.negative_sides), np.int32(splits), np.int32(tiles)),
-            *(*self.loss_numbers(), vectors, sums),
+            *(*self.loss_numbers(), np.uint64(0) if weights is None else weights, vectors, sums),
             shared=self.shared,
         )
 

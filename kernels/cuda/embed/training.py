@@ -14,6 +14,7 @@ from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.embed import wide
 from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
+from penstock.kernels.cuda.embed.matrices import MatrixBatch
 from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
 from penstock.kernels.cuda.embed.tiles import (
     NOTE,
@@ -51,7 +52,7 @@ def workspace(
 def _compile_step(rules: EmbedRules) -> None:
     few = cp.zeros(64, cp.int32)
     batch = Batch(few, few, few, cp.zeros((len(rules.sides), 1, len(few)), cp.int32))
-    rows, width = 1 + rules.inverse, rules.relation_width
+    rows, width = 1 + rules.inverse + rules.shared_rows, rules.relation_width
     step(
         _zeros(rules, 1, rules.dim), _zeros(rules, rows, width) if width else None, batch, rules, 0
     )
@@ -79,7 +80,7 @@ def step(
     _check(nodes, relations, rules)
 
     def prepare() -> _Inputs:
-        if _is_wide(rules):
+        if _is_wide(rules) or rules.model == Model.TUCKER:
             wide.prepare()
         return _Inputs.like(batch, rules)
 
@@ -96,7 +97,7 @@ def step(
         stage(inputs)
         return train(inputs)
     tables = [array for table in (nodes, relations) for array in _arrays_of(table)]
-    key = (rules, len(batch.heads), batch.negatives.shape, *tables)
+    key = (rules, len(batch.heads), batch.negatives.shape, batch.weights is None, *tables)
     return work.run(key, prepare, stage, train)
 
 
@@ -127,12 +128,14 @@ def gradients(
 class _Inputs:
     """A step's inputs besides the tables, in separate memory.
 
-    rows   int32: heads, tails, relations (or none) and negatives, one after another
-    rates  the fields of optimizer.cuh's Rates
+    rows     int32: heads, tails, relations (or none) and negatives, one after another
+    rates    the fields of optimizer.cuh's Rates
+    weights  (edges + 1,): of edges, relative to the largest, which comes last; or None
     """
 
     rows: DeviceArray
     rates: DeviceArray
+    weights: DeviceArray | None
     edges: int
     shape: tuple[int, int, int]  # of the negatives
     typed: bool
@@ -142,7 +145,9 @@ class _Inputs:
         edges, shape = len(batch.heads), tuple(batch.negatives.shape)
         typed = rules.model != Model.DOT
         count = (2 + typed) * edges + batch.negatives.size
-        return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
+        weights = None if batch.weights is None else cp.empty(edges + 1, cp.float32)
+        rows, rates = cp.empty(count, cp.int32), cp.empty(6, cp.float32)
+        return cls(rows, rates, weights, edges, shape, typed)
 
     def stage(self, batch: Batch, rules: EmbedRules, lr: float, number: int) -> None:
         numbers = (
@@ -158,6 +163,13 @@ class _Inputs:
             *(_rows(batch.negatives), np.int64(batch.negatives.size)),
             *(*map(np.float32, numbers), self.rows, self.rates),
         )
+        if self.weights is not None and batch.weights is not None and self.edges:
+            heaviest = self.weights[self.edges :]
+            cp.max(batch.weights, out=heaviest.reshape(()))
+            # If all are 0, any divisor will do.
+            cp.divide(
+                batch.weights, cp.where(heaviest > 0, heaviest, 1), out=self.weights[: self.edges]
+            )
 
     @property
     def heads(self) -> DeviceArray:
@@ -182,6 +194,7 @@ class _Found:
     rows: SortedRows
     node_slopes: DeviceArray
     relation_slopes: DeviceArray | None
+    matrices: MatrixBatch | None
 
 
 def _gradients(
@@ -200,6 +213,10 @@ def _gradients(
     ends = heads, tails, _NULL if typed is None else typed, np.int32(rules.inverse)
     tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
 
+    matrices = None
+    if rules.has_matrices:
+        matrices = MatrixBatch.of((values, stride), r, ends, rules, edges, head_sides)
+        typed = None  # no rows with a gradient per edge
     # A negative that both sides share has one row of gradients for each.
     every = cp.repeat(negatives, sides, axis=0) if negative_sides < sides else negatives
     slots = sides if typed is not None and rules.inverse else 1
@@ -210,7 +227,7 @@ def _gradients(
     with side_stream() as sorted_too:
         rows = sort_rows(
             (heads, tails, every.reshape(-1)),
-            2 * edges if change else 0,
+            2 * edges if change and matrices is None else 0,
             len(values) + (0 if relations is None else len(relations.values)),
             typed,
             tuple(firsts),
@@ -226,32 +243,39 @@ def _gradients(
     sums: DeviceArray | np.uint64 = _NULL
     read: tuple[DeviceArray, ...] = ()
     if _is_wide(rules):
-        vectors, weights = wide.multiply(*ready)
+        vectors, weights = wide.multiply(*ready, inputs.weights)
         sorted_too.wait()
     else:
-        splits, vectors, sums, weights, branch, read = _tiled(*ready, sorted_too)
+        splits, vectors, sums, weights, branch, read = _tiled(
+            *ready, inputs.weights, matrices, sorted_too
+        )
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
-    # Without a change any order will do.
-    optimizer = rules.optimizer.name if change else Optimizer.SGD.name
-    launch(
-        _EDGES_FILE,
-        f"edge_gradients<{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}>",
-        32 * edges,
-        *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
-        *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
-        *(vectors, sums, weights, rows.alone if change else _NULL),
-        *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
-        *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
-        *(_NULL if relation_slopes is None else relation_slopes, losses),
-    )
+    if matrices is not None:
+        given = splits, vectors, sums, weights, node_slopes, losses
+        matrices.gradients(*given, exponential=exponential)
+    else:
+        # Without a change any order will do.
+        optimizer = rules.optimizer.name if change else Optimizer.SGD.name
+        of = f"{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}"
+        launch(
+            _EDGES_FILE,
+            f"edge_gradients<{of}>",
+            32 * edges,
+            *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
+            *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
+            *(vectors, sums, weights, rows.alone if change else _NULL),
+            *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
+            *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
+            *(_NULL if relation_slopes is None else relation_slopes, losses),
+        )
     partial = cp.empty(_LOSS_BLOCKS, cp.float64)
     for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
         launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
     if branch is not None:
         branch.wait()
     del read  # not before: its memory would be reused
-    return _Found(loss_sum, rows, node_slopes, relation_slopes)
+    return _Found(loss_sum, rows, node_slopes, relation_slopes, matrices)
 
 
 def _is_wide(rules: EmbedRules) -> bool:
@@ -268,6 +292,8 @@ def _tiled(
     tiles: Tiles,
     head_sides: int,
     in_negatives: DeviceArray,
+    edge_weights: DeviceArray | None,
+    matrices: MatrixBatch | None,
     sorted_too: Branch,
 ) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
     """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
@@ -282,8 +308,11 @@ def _tiled(
     model, loss = rules.model.name, rules.loss.name
     asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
     tile_rows = asked, _notes(sides * edges), others, _notes(negatives.size)
-    pack = wide.pack if dim > WIDEST else _pack
-    pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
+    if matrices is not None:
+        matrices.pack(negatives, tiles, *tile_rows)
+    else:
+        pack = wide.pack if dim > WIDEST else _pack
+        pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
 
     splits = tiles.splits(queries=True)
     vectors = cp.empty((splits, sides * edges, dim), cp.float32)
@@ -296,6 +325,7 @@ def _tiled(
         f"finish_rows<{model}, {loss}>",
         sides * edges,
         *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
+        *(_NULL if edge_weights is None else edge_weights, np.int64(edges)),
         *(tile_rows[1], weights),
     )
     sorted_too.wait()
@@ -305,7 +335,7 @@ def _tiled(
         pieces = in_negatives
         if shared > 1:
             pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
-        tiles.run(False, shared, tile_rows, pieces, _NULL)
+        tiles.run(False, shared, tile_rows, pieces, _NULL, edge_weights)
         if shared > 1:
             launch(
                 _PRODUCT_FILE,
@@ -354,6 +384,9 @@ def _update(
     count = len(found.rows.keys)
     if not count:
         return
+    if found.matrices is not None and relations is not None:
+        found.matrices.update(relations, rules.optimizer, rates)
+        relations = None
     slopes: tuple[Any, ...] = (
         *(found.node_slopes, np.int32(found.node_slopes.shape[1]), np.int64(len(nodes.values))),
         *(np.int64(len(found.node_slopes)), _NULL, np.int32(0)),
@@ -408,6 +441,8 @@ def _bits(flags: list[bool]) -> int:
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
     widest = widest_distance() if rules.is_distance else WIDEST_PRODUCT
+    if rules.has_matrices:
+        widest = WIDEST
     if not 1 <= rules.dim <= widest:
         raise UsageError(
             "embeddings of this dimension cannot be trained on a GPU",

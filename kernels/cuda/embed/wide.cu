@@ -92,11 +92,13 @@ __device__ float over_block(float x, float* shared) {
 // One block per row of ``count`` scores, which are replaced by the slopes of the loss in them.
 //   notes      (rows): of the row's query
 //   negatives  (count): the negatives of the scores
+//   edge_weights, heaviest  (rows) and one: of the rows' edges, as in product.cu, or null
 //   weights    (rows), out: they show that sums by these slopes are complete
 template <int kLoss>
 __global__ void __launch_bounds__(kThreads)
     weigh_scores(float* __restrict__ scores, i64 rows, i64 count, const Note* __restrict__ notes,
                  const int* __restrict__ negatives, float margin, float temperature, float share,
+                 const float* __restrict__ edge_weights, const float* __restrict__ heaviest,
                  RowWeights* __restrict__ weights) {
   __shared__ float shared[kThreads / 32];
   const LossNumbers numbers = {margin, temperature, share};
@@ -120,7 +122,9 @@ __global__ void __launch_bounds__(kThreads)
     sum = over_block<false>(sum, shared);
     extra = over_block<false>(extra, shared);
     const RowEnd end = finish_row<kLoss>({top, sum, extra}, note.known, numbers);
-    for (i64 i = threadIdx.x; i < count; i += kThreads) mine[i] *= end.scale;
-    if (threadIdx.x == 0) weights[row] = {1.0f, 0.0f, end.by_positive, end.loss};
+    const float weight = edge_weights ? edge_weights[row] * *heaviest : 1.0f;
+    const float scale = end.scale * weight;
+    for (i64 i = threadIdx.x; i < count; i += kThreads) mine[i] *= scale;
+    if (threadIdx.x == 0) weights[row] = {1.0f, 0.0f, end.by_positive * weight, end.loss * weight};
   }
 }

@@ -73,10 +73,12 @@ def multiply(
     tiles: Tiles,
     head_sides: int,
     in_negatives: DeviceArray,
+    edge_weights: DeviceArray | None,
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return sums of weighted negatives, and the weights of rows that edges.cu reads.
 
     in_negatives  out: gradients of negatives, (sides, chunks, count, dim)
+    edge_weights  of edges, relative to the largest, which comes last; or None
     """
     edges, sides, chunk, chunks = tiles.edges, tiles.sides, tiles.chunk, tiles.chunks
     count, dim = tiles.count, rules.dim
@@ -106,6 +108,9 @@ def multiply(
                 here = part.stop - part.start
                 found = scores[:here]
                 product(queries[part], rows[of, c].T, found, tf32=True)
+                own: tuple[Any, Any] = _NULL, _NULL
+                if edge_weights is not None:
+                    own = edge_weights[part.start - side * edges :], edge_weights[edges:]
                 if here and count:
                     launch_blocks(
                         _FILE,
@@ -113,7 +118,7 @@ def multiply(
                         min(here, _MOST_BLOCKS),
                         _THREADS,
                         *(found, np.int64(here), np.int64(count), notes[part], ids[of, c]),
-                        *(*tiles.loss_numbers(), weights[part]),
+                        *(*tiles.loss_numbers(), *own, weights[part]),
                     )
                 product(found, rows[of, c], vectors[part], tf32=True)
                 product(found.T, queries[part], sums[side * chunks + c, piece], tf32=True)

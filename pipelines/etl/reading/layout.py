@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
-from penstock.moments import moment
+from penstock.moments import TimeType, moment, moment_before
 from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
@@ -324,8 +324,16 @@ def _roles(
 
 
 def _with_moments(layout: Layout, options: EtlOptions) -> Layout:
-    since = moment(options.since, layout.time_type, "--since")
+    since = first_moment(options, layout.time_type)
     return replace(layout, since=since, until=moment(options.until, layout.time_type, "--until"))
+
+
+def first_moment(options: EtlOptions, kind: TimeType | None) -> int | float | None:
+    """Return the least time of edges that --since or --window keeps."""
+    until = moment(options.until, kind, "--until")
+    if options.window is None or until is None:
+        return moment(options.since, kind, "--since")
+    return moment_before(until, options.window, kind)
 
 
 def _looks_like_triples(path: str, options: EtlOptions) -> bool:

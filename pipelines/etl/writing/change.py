@@ -67,6 +67,19 @@ def change_rows(base: CSR, gone: CSR, added: CSR, merging: Merging) -> tuple[CSR
     return replace(base, indptr=offsets_of(degrees), **columns), counts
 
 
+def since_time(rows: CSR, since: float | None, merging: Merging) -> tuple[CSR, int]:
+    """Return rows without the edges before a time, and how many these are."""
+    if since is None or rows.times is None:
+        return rows, 0
+    stays = np.asarray(rows.times) >= since
+    old = np.flatnonzero(~stays)
+    of = _rows(rows, old)
+    columns: dict[str, Any] = {n: a[stays] for n, a in rows.arrays() if n != "indptr"}
+    degrees = rows.degrees() - np.bincount(of, minlength=rows.rows)
+    count = _edges(rows, old, of, both_ways=merging.directions is not None)
+    return replace(rows, indptr=offsets_of(degrees), **columns), count
+
+
 def _same(base: CSR, other: CSR) -> tuple[Array, Array]:
     """Return all pairs of an edge of ``other`` and the same one of ``base``, by position."""
     first = _bound(base, other, after=False)

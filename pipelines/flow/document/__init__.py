@@ -40,8 +40,8 @@ from penstock.pipelines.flow.document.commands import job_name, job_of
 from penstock.pipelines.flow.document.destinations import check_destinations, destination_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
+from penstock.pipelines.flow.previous import BASE, is_previous, names_previous, with_previous
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
-from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
 from penstock.pipelines.job.declare import Call, Job
 from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.options import ScheduleTimes
@@ -70,6 +70,7 @@ class StageSpec:
     options   as in the file
     after     stages that must have run before, whose outputs it does not read
     uses      stages whose outputs its options name, as {{stage.NAME}}
+    incremental  whether its previous output is its base, unless it is made whole
     """
 
     name: str
@@ -84,6 +85,7 @@ class StageSpec:
     retries: int = 0
     gpus: int = 0
     timeout: float | None = None
+    incremental: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -99,7 +101,12 @@ class StageSpec:
     @property
     def previous(self) -> bool:
         """Whether an option names the output that it had before, as {{previous}}."""
-        return any(map(is_previous, self.options.values()))
+        return any(map(is_previous, self.with_base.values()))
+
+    @property
+    def with_base(self) -> dict[str, Any]:
+        """Its options, with the base that ``incremental`` gives it."""
+        return {**BASE, **self.options} if self.incremental else self.options
 
     @property
     def in_place(self) -> bool:
@@ -151,6 +158,11 @@ class Flow:
         """The cluster of all stages."""
         with contextlib.chdir(self.home):
             return ClusterSpec(**self.cluster)
+
+    @property
+    def incremental(self) -> bool:
+        """Whether stages start from their previous outputs."""
+        return any(stage.incremental for stage in self.stages.values())
 
     def destination(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
@@ -208,7 +220,7 @@ def read_flow(
     names = _Variables(path, keys.variables, settings or {}, date)
     with contextlib.chdir(path.parent):
         folder = names.filled(keys.folder or name, "folder")
-        stages = _stages(keys.stages, names, path)
+        stages = _stages(keys, names, path)
         cluster = with_underscores(names.all_filled(keys.cluster, "cluster"), f"{path}: cluster")
         with given_in(f"{path}: cluster"):
             ClusterSpec(**cluster)  # so that errors are found before anything runs
@@ -415,22 +427,28 @@ def _like(default: bool | float, text: str, name: str) -> Any:
         raise UsageError(f"--set {name}", expected=what) from None
 
 
-def _stages(given: dict[str, Any], names: _Variables, path: Path) -> dict[str, StageSpec]:
+def _stages(keys: FlowKeys, names: _Variables, path: Path) -> dict[str, StageSpec]:
     made: dict[str, StageSpec] = {}
-    for name in given:
-        _stage(name, given, made, names, path, ())
-    return {name: made[name] for name in given}
+    for name in keys.stages:
+        _stage(name, keys, made, names, path, ())
+    if keys.rebuild_every is not None and not any(one.incremental for one in made.values()):
+        raise UsageError(
+            f"{path}: rebuild_every has no effect if no stage is incremental",
+            remedy="Leave it out, or add incremental: true",
+        )
+    return {name: made[name] for name in keys.stages}
 
 
 def _stage(
     name: str,
-    given: dict[str, Any],
+    flow: FlowKeys,
     made: dict[str, StageSpec],
     names: _Variables,
     path: Path,
     above: tuple[str, ...],
 ) -> StageSpec:
     """Make a stage, and those that it reads from first: its job may follow from theirs."""
+    given = flow.stages
     if name in made:
         return made[name]
     if name in above:
@@ -463,7 +481,7 @@ def _stage(
             )
     needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
     for one in needed:
-        _stage(one, given, made, names, path, (*above, name))
+        _stage(one, flow, made, names, path, (*above, name))
     job = None
     if keys.job is not None:
         first = next((one.stage for one in inputs if one.stage is not None), None)
@@ -486,8 +504,9 @@ def _stage(
         retries=keys.retries,
         gpus=keys.gpus,
         timeout=keys.timeout,
+        incremental=_is_incremental(job, options, flow, keys, where),
     )
-    if spec.previous and (job is None or not spec.own):
+    if any(map(is_previous, options.values())) and (job is None or not spec.own):
         raise UsageError(
             f"{where} has no own output that its job replaces: no {{{{previous}}}}",
             remedy="A function finds its earlier output at its output path"
@@ -500,6 +519,25 @@ def _stage(
         )
     made[name] = spec
     return spec
+
+
+def _is_incremental(
+    job: Job[Any] | None, options: dict[str, Any], flow: FlowKeys, stage: StageKeys, where: str
+) -> bool:
+    """Return whether a stage's previous output is its base; if the stage asks for it, it must."""
+    asked = flow.incremental if stage.incremental is None else stage.incremental
+    if not asked or "base" in options:
+        return False
+    try:
+        with given_in(where):
+            if job is None:
+                raise UsageError("a function has no base", remedy="Leave incremental out")
+            job.checked(without_stages({**BASE, **options}))
+    except UsageError:  # no such option, or not with the others
+        if stage.incremental:
+            raise
+        return False
+    return True
 
 
 def _check_previous(body: dict[str, Any], where: str) -> None:

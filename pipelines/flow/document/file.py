@@ -75,6 +75,8 @@ class StageKeys(_Keys):
     """GPUs that it uses alone"""
     timeout: Seconds | None = None
     """seconds, or 30 min, or 2 h"""
+    incremental: StrictBool | None = None
+    """give the job its previous output as base [default: that of the flow]"""
 
 
 def _named(value: Any) -> Any:
@@ -100,6 +102,10 @@ class FlowKeys(_Keys):
     """values of {{name}}"""
     stages: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
     """each by its name"""
+    incremental: StrictBool = False
+    """give every job that has a base option its previous output as base"""
+    rebuild_every: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """with incremental: every so many runs a stage is made whole, without base [default: never]"""
     timezone: str | None = None
     """time zone of dates and of the schedule, as Europe/Zurich [default: this machine's]"""
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None

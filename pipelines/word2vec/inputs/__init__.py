@@ -29,6 +29,7 @@ from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.graph_changes import RowPrints
     from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
@@ -96,6 +97,11 @@ class Input(ABC):
     @property
     def graph(self) -> Graph | None:
         """The graph whose node v is word v; None: words are found in the input."""
+        return None
+
+    @property
+    def rows(self) -> RowPrints | None:
+        """Bits of the rows of the graph that is walked; None: it walks none."""
         return None
 
     @cached_property

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.csr import id_dtype
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import EDGE_COLUMNS, id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
+from penstock.graph_changes import RowPrints
 from penstock.kernels.word2vec_rules import MAX_WORDS
+from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
-from penstock.pipelines.walk.starts import checked_count, find_starts, listed_starts
+from penstock.pipelines.walk.starts import (
+    checked_count,
+    kept_starts,
+    listed_starts,
+    named,
+    share,
+)
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.word2vec.inputs import Input, Prepared
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -66,11 +78,47 @@ class GraphInput(Input):
                 expected=f"at most {MAX_WORDS:,}",
                 got=f"{graph.num_nodes:,}",
             )
-        checked_count(self._starts() * options.walks * options.rounds(self.kind))
+        rounds = options.walks * options.rounds(self.kind)
+        checked_count(self._starts(), rounds, graph.num_nodes)
+
+    @cached_property
+    def rows(self) -> RowPrints:
+        """Bits of the rows that a later training with --share compares."""
+        columns = [name for name in EDGE_COLUMNS if name in self._graph.manifest.dtypes]
+        return RowPrints.of(self._graph, columns, known=self._before)
+
+    @cached_property
+    def _before(self) -> RowPrints | None:
+        """The rows that the vectors of --init were trained on, if --share asks for them."""
+        path = self.options.init
+        if self.options.share is None or path is None:
+            return None
+        body = VECTORS.load(path)
+        if "prints" not in body:
+            raise UsageError(
+                f"{path} does not know which edges it was trained on, as --share needs",
+                expected="vectors that word2vec train made from a graph",
+            )
+        with VECTORS.reading(path):
+            return RowPrints.load(path, body["prints"])
+
+    @cached_property
+    def _listed(self) -> Array | None:
+        """The nodes from which to walk; None: all."""
+        graph, options = self._graph, self.options
+        listed = listed_starts(graph, options)
+        if self._before is None or options.share is None or options.init is None:
+            return listed
+        # Others every day, and the same ones for the same graph.
+        seed = (options.seed + int(graph.digest[:15], 16)) % 2**63
+        chosen = self.rows.changed_since(self._before, options.init)
+        chosen[share(graph.num_nodes, options.share, seed)] = True
+        nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
+        listed = nodes if listed is None else listed
+        return listed[chosen[listed]]
 
     def _starts(self) -> int:
-        listed = listed_starts(self._graph, self.options)
-        return self._graph.num_nodes if listed is None else len(listed)
+        return self._graph.num_nodes if self._listed is None else len(self._listed)
 
     def stamps(self) -> dict[str, Any]:
         """Return the stamps of the graph."""
@@ -91,7 +139,7 @@ class GraphInput(Input):
         """Choose how to walk; nothing is walked yet."""
         graph, options = self._graph, self.options
         spec = self._spec(workers, rows)
-        starts = find_starts(graph, options, scratch)
+        starts = kept_starts(self._listed, graph.num_nodes, scratch, named(options))
         walks = GraphWalks(
             graph.path, graph.digest, spec, starts, options.walks, options.same_walks
         )

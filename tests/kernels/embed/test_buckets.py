@@ -15,6 +15,7 @@ def random_graph(rng, nodes, edges, relations):
     columns = {}
     if relations:
         columns["relations"] = rng.integers(0, relations, edges).astype(np.int32)
+        columns["weights"] = rng.random(edges, np.float32)
     return CSR.from_edges(
         rng.integers(0, nodes, edges), rng.integers(0, nodes, edges), nodes, **columns
     )
@@ -49,19 +50,20 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     found = []
     for kernels in (naive, cpu):
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
-        into = heads, tails, relations if typed else None
-        kernels.scatter_edges(*rows, csr.relations, *where, at, *into, *drawn)
-        found.append((heads, tails, relations))
+        weights = np.full(csr.edges, -1, np.float32)
+        into = heads, tails, *((relations, weights) if typed else (None, None))
+        kernels.scatter_edges(*rows, csr.relations, csr.weights, *where, at, *into, *drawn)
+        found.append((heads, tails, relations, weights))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     # Back from buckets to nodes: the same edges.
     order = np.arange(nodes) if positions is None else np.argsort(positions)
     bucket = np.repeat(np.arange(n * n), counts.reshape(n * n, groups).sum(axis=1))
-    heads, tails, relations = found[1]
+    heads, tails, relations, weights = found[1]
     ends = order[starts[bucket // n] + heads], order[starts[bucket % n] + tails]
-    got = sorted(zip(*ends, relations, strict=True))
-    kinds = csr.relations if typed else np.full(csr.edges, -1)
-    assert got == sorted(zip(csr.sources(), csr.indices, kinds, strict=True))
+    got = sorted(zip(*ends, relations, weights, strict=True))
+    kinds = (csr.relations, csr.weights) if typed else (np.full(csr.edges, -1),) * 2
+    assert got == sorted(zip(csr.sources(), csr.indices, *kinds, strict=True))
 
 
 def test_a_bucket_is_shuffled_as_the_twin_does_it():
@@ -70,21 +72,23 @@ def test_a_bucket_is_shuffled_as_the_twin_does_it():
     for kernels in (naive, cpu):
         heads, tails = np.arange(300, dtype=np.int32), np.arange(300, dtype=np.int32) + 1000
         relations = np.arange(300, dtype=np.int32) + 5000
-        kernels.shuffle_edges(heads, tails, relations, 2**40 + 3, first)
+        weights = heads.astype(np.float32)
+        kernels.shuffle_edges(heads, tails, relations, weights, 2**40 + 3, first)
         found.append(heads)
         np.testing.assert_array_equal(tails, heads + 1000)
         np.testing.assert_array_equal(relations, heads + 5000)
+        np.testing.assert_array_equal(weights, heads)
         assert sorted(heads) == list(range(300))
     np.testing.assert_array_equal(*found)
     assert (found[0] == np.arange(300)).mean() < 0.1
-    cpu.shuffle_edges(empty := np.empty(0, np.int32), empty, None, 0, 0)
+    cpu.shuffle_edges(empty := np.empty(0, np.int32), empty, None, None, 0, 0)
 
 
 def test_every_order_of_a_bucket_is_as_likely():
     counts = {}
     for trial in range(6000):
         heads = np.arange(3, dtype=np.int32)
-        cpu.shuffle_edges(heads, heads.copy(), None, 5, 3 * trial)
+        cpu.shuffle_edges(heads, heads.copy(), None, None, 5, 3 * trial)
         counts[tuple(heads)] = counts.get(tuple(heads), 0) + 1
     assert len(counts) == 6
     assert sum((c - 1000) ** 2 / 1000 for c in counts.values()) < 20.5  # p = 0.001, 5 degrees
@@ -114,6 +118,7 @@ def test_mixed_edges_are_all_edges_of_their_runs_once(seed, sizes, typed):
     edges = count + 3 * len(sizes)
     heads = np.arange(edges, dtype=np.int32)
     tails, relations = heads + 10_000, (heads + 20_000 if typed else None)
+    weights = None if typed else heads / np.float32(8)
     raised = [rng.integers(0, 2**20, len(sizes)) for _ in range(2)]
     keys = naive.mix_keys(seed, 3)
     wanted = [
@@ -127,13 +132,24 @@ def test_mixed_edges_are_all_edges_of_their_runs_once(seed, sizes, typed):
         size = int(rng.integers(1, 2 * BLOCK))
         for start in range(0, count, size):
             n = min(size, count - start)
-            out = *np.empty((2, n), np.int64), np.empty(n, np.int32) if typed else None
-            given = heads, tails, relations, begins, offsets, *raised, keys
+            out = (
+                *np.empty((2, n), np.int64),
+                np.empty(n, np.int32) if typed else None,
+                None if typed else np.empty(n, np.float32),
+            )
+            given = heads, tails, relations, weights, begins, offsets, *raised, keys
             kernels.mix_edges(*given, count, start, out)
             got += list(zip(*(a for a in out if a is not None), strict=True))
         found.append(got)
     assert found[0] == found[1]
     assert sorted(edge[:2] for edge in found[0]) == sorted(wanted)
+    of = {
+        (h + raised[0][k], h): k
+        for k in range(len(sizes))
+        for h in range(begins[k], begins[k] + sizes[k])
+    }
+    for head, _, more in found[0]:
+        assert (head, more - 20_000 if typed else int(8 * more)) in of
 
 
 def test_batches_are_samples_of_all_runs():
@@ -142,8 +158,8 @@ def test_batches_are_samples_of_all_runs():
     edges = np.repeat(np.arange(3, dtype=np.int32), sizes)
     zero = np.zeros(3, np.int64)
     for start in (0, 40_000, 90_000):
-        out = *np.empty((2, 8000), np.int64), None
-        given = edges, edges, None, offsets[:-1], offsets, zero, zero, cpu.mix_keys(0, start)
+        out = *np.empty((2, 8000), np.int64), None, None
+        given = edges, edges, None, None, offsets[:-1], offsets, zero, zero, cpu.mix_keys(0, start)
         cpu.mix_edges(*given, 100_000, start, out)
         shares = np.bincount(out[0], minlength=3) / 8000
         # 500 blocks: a standard deviation of 0.022.
@@ -163,14 +179,25 @@ def test_edges_are_mixed_on_a_gpu_as_on_the_cpu(row, wide, typed):
     offsets, count = offsets_of(sizes), int(sizes.sum())
     heads, tails = (rng.integers(0, 9999, count + 20).astype(row) for _ in range(2))
     relations = rng.integers(0, 9, count + 20).astype(np.int32) if typed else None
+    weights = None if typed else rng.random(count + 20, np.float32)
     begins, raised = offsets[:-1] + 5, [rng.integers(0, 10**6, 4) for _ in range(2)]
     found = []
     for kernels, xp in ((cpu, np), (cuda, cp)):
         given = [
             None if array is None else xp.asarray(array)
-            for array in (heads, tails, relations, begins, offsets, *raised, cpu.mix_keys(4, 2))
+            for array in (
+                heads,
+                tails,
+                relations,
+                weights,
+                begins,
+                offsets,
+                *raised,
+                cpu.mix_keys(4, 2),
+            )
         ]
-        out = (xp.empty(5000, wide), xp.empty(5000, wide), xp.empty(5000, "i4") if typed else None)
+        kinds = wide, wide, "i4" if typed else None, None if typed else "f4"
+        out = tuple(None if kind is None else xp.empty(5000, kind) for kind in kinds)
         for start in (0, 777, count - 5000):
             kernels.mix_edges(*given, count, start, out)
             found.append([None if array is None else array.copy() for array in out])

@@ -25,6 +25,8 @@ BOTH = (Side.TAIL, Side.HEAD)
 
 def rules_of(model, **options):
     options = {"dim": 6, "chunk": 4, "margin": 1.5, "temperature": 0.7, **options}
+    if model == Model.TUCKER:
+        options = {"relation_dim": 5} | options
     return EmbedRules(model=model, **options)
 
 
@@ -32,14 +34,15 @@ def tables_of(rules, nodes=NODES, relations=RELATIONS, scale=0.8, seed=0, dtype=
     """Random nodes and relations, with as many inverses; states are not 0."""
     rng = np.random.default_rng(seed)
     found = []
-    for rows, width in ((nodes, rules.dim), (2 * relations, rules.relation_width)):
+    relations = 2 * relations + rules.shared_rows
+    for rows, width in ((nodes, rules.dim), (relations, rules.relation_width)):
         values = (scale * rng.standard_normal((rows, width))).astype(dtype)
         state = rng.random((rows, rules.state_width(width))).astype("float32")
         found.append(Table(values, state))
     return found[0], found[1] if rules.relation_width else None
 
 
-def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
+def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32", weighted=False):
     """A batch in which nodes come more than once, and are some of their own negatives."""
     rng = np.random.default_rng(seed)
     shape = len(rules.sides), rules.chunks(edges), count
@@ -47,7 +50,11 @@ def batch_of(rules, edges=11, count=7, seed=1, nodes=NODES, dtype="int32"):
     negatives = rng.integers(0, nodes, shape).astype(dtype)
     negatives[0, 0, 0] = tails[0] if rules.sides[0] == Side.TAIL else heads[0]
     relations = rng.integers(0, RELATIONS, edges).astype(dtype) if rules.relation_width else None
-    return Batch(heads, relations, tails, negatives)
+    weights = None
+    if weighted:
+        weights = (4 * rng.random(edges)).astype("float32")
+        weights[1] = 0
+    return Batch(heads, relations, tails, negatives, weights)
 
 
 def score_by_definition(model, h, r, t):
@@ -58,6 +65,8 @@ def score_by_definition(model, h, r, t):
         return (h * r * t).sum(-1)
     if model in (Model.TRANSE_L1, Model.TRANSE_L2):
         return -np.linalg.norm(h + r - t, 1 if model == Model.TRANSE_L1 else 2, axis=-1)
+    if model in (Model.RESCAL, Model.TUCKER):
+        return ((h @ r.reshape(6, 6)) * t).sum(-1)
     half = h.shape[-1] // 2
     h, t = (x[..., :half] + 1j * x[..., half:] for x in (h, t))
     if model == Model.ROTATE:
@@ -85,6 +94,8 @@ def losses_by_definition(x, r, batch, rules, begun):
 
             def score(nodes, x, r, given=given, relation=relation, inverse=inverse, side=side):
                 of = None if r is None else r[relation]
+                if rules.model == Model.TUCKER:  # its matrices, weighted and added up
+                    of = (r[-36:].T * of[:, None]).sum(axis=0)
                 if side == Side.TAIL or inverse:
                     return score_by_definition(rules.model, x[given], of, x[nodes])
                 return score_by_definition(rules.model, x[nodes], of, x[given])
@@ -106,6 +117,8 @@ def losses_by_definition(x, r, batch, rules, begun):
                 loss = -np.log(1 / (1 + np.exp(-(rules.margin + p))))
                 likely = np.log(1 / (1 + np.exp(rules.margin + n)))
                 loss -= (weights / weights.sum() * likely).sum()
+            if batch.weights is not None:
+                loss = loss * batch.weights[e]
             for node in (head, tail):
                 by = penalty_by_definition(rules.model, x[node], rules.power)
                 loss = loss + rules.node_penalty * by
@@ -128,11 +141,13 @@ def test_a_step_goes_down_the_loss_that_the_papers_define(backend, model, loss):
     ):
         how = {"inverse": inverse, "power": power, "sides": sides, "optimizer": Optimizer.SGD}
         penalties = {"node_penalty": 0.03, "relation_penalty": 0.05}
-        goes_down(backend, rules_of(model, loss=loss, **how, **penalties))
+        for weighted in (False, True):
+            goes_down(backend, rules_of(model, loss=loss, **how, **penalties), weighted)
 
 
-def goes_down(backend, rules):
-    tables, batch = tables_of(rules), batch_of(rules, edges=7, count=5)
+def goes_down(backend, rules, weighted):
+    tables = tables_of(rules)
+    batch = batch_of(rules, edges=7, count=5, weighted=weighted)
     found = [backend.put(table) for table in tables]
     got = backend.module("embed").step(*found, backend.put(batch), rules, 1.0)
     begun = [table and table.values.astype(np.float64) for table in tables]
@@ -252,7 +267,8 @@ def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5)
 def test_steps_equal_naive(backend, model, loss, optimizer):
     rules = rules_of(model, loss=loss, optimizer=optimizer)
     lr = 0.01 if optimizer == Optimizer.SGD else 0.1
-    compare_steps(backend, rules, tables_of(rules), [batch_of(rules, seed=s) for s in (1, 2)], lr)
+    batches = [batch_of(rules, seed=s, weighted=s == 2) for s in (1, 2, 3)]
+    compare_steps(backend, rules, tables_of(rules), batches, lr)
 
 
 @MODELS
@@ -267,14 +283,16 @@ def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse
     compare_steps(backend, rules, tables_of(rules), batches)
 
 
-@pytest.mark.parametrize("model", [Model.COMPLEX, Model.DOT, Model.TRANSE_L1], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "model", [Model.COMPLEX, Model.DOT, Model.RESCAL, Model.TRANSE_L1], ids=lambda m: m.name
+)
 @pytest.mark.parametrize(
     ("edges", "chunk", "count", "dim"), [(1, 1, 1, 2), (700, 5000, 333, 34), (1301, 600, 65, 100)]
 )
 def test_batches_of_several_pieces_and_tiles_equal_naive(backend, model, edges, chunk, count, dim):
     rules = rules_of(model, dim=dim, chunk=chunk, temperature=1.0)
     tables = tables_of(rules, nodes=900, scale=0.3)
-    batch = batch_of(rules, edges, count, nodes=900)
+    batch = batch_of(rules, edges, count, nodes=900, weighted=edges == 700)
     compare_steps(backend, rules, tables, [batch], rtol=1e-3, atol=1e-4)
 
 
@@ -299,10 +317,13 @@ def test_a_value_that_is_not_finite_makes_the_loss_so(backend, loss):
             assert np.isnan(float(found)), (model, place)
 
 
-def test_the_same_bits_come_out_on_any_number_of_threads():
+@pytest.mark.parametrize(
+    ("model", "dim"), [(Model.COMPLEX, 100), (Model.RESCAL, 40), (Model.TUCKER, 40)]
+)
+def test_the_same_bits_come_out_on_any_number_of_threads(model, dim):
     from penstock.kernels.cpu import embed
 
-    rules = rules_of(Model.COMPLEX, dim=100, chunk=1500)
+    rules = rules_of(model, dim=dim, chunk=1500, relation_penalty=0.01)
     found = []
     for threads in (1, 2, 3):
         tables = tables_of(rules, nodes=2000, scale=0.2)

@@ -53,7 +53,8 @@ def tables_of(rules, nodes, relations, seed=0):
     wide = rules.is_distance and rules.dim > 512
     if wide and rules.model != Model.TRANSE_L2:
         scale = 8 / rules.dim
-    for rows, width in ((nodes, rules.dim), (2 * relations, rules.relation_width)):
+    relations = 2 * relations + rules.shared_rows
+    for rows, width in ((nodes, rules.dim), (relations, rules.relation_width)):
         values = (scale * rng.standard_normal((rows, width))).astype(np.float32)
         if wide:
             values = np.round(values * 2**20) / np.float32(2**20)
@@ -62,7 +63,13 @@ def tables_of(rules, nodes, relations, seed=0):
     return found[0], found[1] if rules.relation_width else None
 
 
-def batch_of(rules, edges, count, nodes, relations, shared=False):
+def rules_of(model, dim, *more, **options):
+    if model == Model.TUCKER:
+        options = {"relation_dim": 7} | options
+    return EmbedRules(model, dim, *more, **options)
+
+
+def batch_of(rules, edges, count, nodes, relations, shared=False, weighted=False):
     """A batch in which nodes come more than once, and are some of their own negatives."""
     rng = np.random.default_rng(edges + count)
     shape = len(rules.sides), rules.chunks(edges), count
@@ -70,7 +77,10 @@ def batch_of(rules, edges, count, nodes, relations, shared=False):
     negatives = rng.integers(0, nodes, (1, 1, count) if shared else shape, np.int32)
     negatives[0, 0, 0] = tails[0] if rules.sides[0] == TAIL else heads[0]
     rows = rng.integers(0, relations, edges, np.int32) if rules.relation_width else None
-    return Batch(heads, rows, tails, negatives)
+    weights = None
+    if weighted:  # far apart, and some are 0
+        weights = (rng.integers(0, 4, edges) * 10.0 ** rng.integers(-1, 2, edges)).astype("f4")
+    return Batch(heads, rows, tails, negatives, weights)
 
 
 def in_halves(rules):
@@ -78,9 +88,9 @@ def in_halves(rules):
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= 512)
 
 
-def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, shared=False):
+def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, **how):
     tables = tables_of(rules, nodes, relations)
-    batch = batch_of(rules, edges, count, nodes, relations, shared)
+    batch = batch_of(rules, edges, count, nodes, relations, **how)
     loss, *slopes = naive.gradients(*tables, batch, rules)
     got_loss, *got_slopes = cuda.gradients(*map(put, tables), put(batch), rules)
     close = 2e-3 if in_halves(rules) else 2e-5
@@ -97,7 +107,7 @@ def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, sha
 @MODELS
 @pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.MARGIN], ids=lambda loss: loss.name)
 def test_ragged_tiles(cuda, model, loss):
-    rules = EmbedRules(model, 8, loss, margin=2.0)
+    rules = rules_of(model, 8, loss, margin=2.0)
     if loss == Loss.MARGIN and in_halves(rules):
         rules = replace(rules, margin=30.0)  # rounding decides nothing
     for edges, count, chunk in (
@@ -111,14 +121,38 @@ def test_ragged_tiles(cuda, model, loss):
 def test_dimensions(cuda, model):
     odd = () if model in (Model.COMPLEX, Model.ROTATE) else (1, 33)
     for dim in (2, 16, 34, 100, 128, 130, 256, 270, 512, *odd):
-        compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
+        compare_gradients(cuda, rules_of(model, dim, chunk=20), 37, 19, 60)
 
 
 @MODELS
 @LOSSES
 def test_negatives_shared_by_all_and_by_both_sides(cuda, model, loss):
-    rules = EmbedRules(model, 8, loss, chunk=9, margin=30.0, temperature=0.5)
+    rules = rules_of(model, 8, loss, chunk=9, margin=30.0, temperature=0.5)
     compare_gradients(cuda, rules, 40, 500, 60, shared=True)
+
+
+@MODELS
+@LOSSES
+@pytest.mark.parametrize("inverse", [0, 4])
+def test_weights_multiply_the_losses_of_edges(cuda, model, loss, inverse):
+    rules = rules_of(model, 24, loss, chunk=40, inverse=inverse, margin=30.0, temperature=0.5)
+    compare_gradients(cuda, rules, 170, 70, 60, weighted=True)
+    compare_gradients(cuda, rules, 300, 500, 60, weighted=True, shared=True)
+    if not rules.has_matrices:
+        compare_gradients(cuda, replace(rules, dim=520), 47, 19, 60, weighted=True)
+
+
+@pytest.mark.parametrize("sides", [(TAIL,), (HEAD,), (TAIL, HEAD)], ids=str)
+@pytest.mark.parametrize("inverse", [0, 4])
+@pytest.mark.parametrize("power", [2, 3])
+@pytest.mark.parametrize("model", [Model.RESCAL, Model.TUCKER], ids=lambda model: model.name)
+def test_matrices(cuda, model, sides, inverse, power):
+    rules = rules_of(model, 70, sides=sides, chunk=40, inverse=inverse, power=power)
+    rules = replace(rules, node_penalty=0.03, relation_penalty=0.01)
+    for relations in (1, 4):
+        compare_gradients(
+            cuda, replace(rules, inverse=inverse and relations), 90, 30, 60, relations
+        )
 
 
 @pytest.mark.parametrize("loss", [Loss.SOFTMAX, Loss.LOGISTIC], ids=lambda loss: loss.name)
@@ -261,6 +295,8 @@ def test_sorted_rows(rows, slots):
         (Model.DOT, 24),
         (Model.COMPLEX, 24),
         (Model.COMPLEX, 520),
+        (Model.RESCAL, 24),
+        (Model.TUCKER, 24),
         (Model.TRANSE_L2, 24),
         (Model.ROTATE, 24),
         (Model.ROTATE, 640),
@@ -270,9 +306,12 @@ def test_sorted_rows(rows, slots):
 @pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.ADAM], ids=str)
 def test_captured_steps(cuda, model, dim, optimizer):
     """A step that is launched as one CUDA graph gives the bits of one launched kernel by kernel."""
-    rules = EmbedRules(model, dim, chunk=40, optimizer=optimizer)
+    rules = rules_of(model, dim, chunk=40, optimizer=optimizer)
     tables = tables_of(rules, 400, 5)
-    batches = [batch_of(rules, edges, 30, 400, 5) for edges in (90, 90, 90, 70, 90, 70, 70, 90)]
+    batches = [
+        batch_of(rules, edges, 30, 400, 5, weighted=number > 3)
+        for number, edges in enumerate((90, 90, 90, 70, 90, 70, 70, 90, 90))
+    ]
     batches[2].heads[:] = 3
     found = []
     for captured in (False, True):
@@ -321,7 +360,7 @@ def test_distances_of_wide_rows(cuda, model, loss):
     """Rows that lie in the shared memory of several blocks."""
     margin = 0.25 if loss == Loss.MARGIN else 9.0  # some are above, some below
     for dim in (514 if model == Model.ROTATE else 513, 640, 1000, 2000):
-        rules = EmbedRules(model, dim, loss, chunk=20, margin=margin, temperature=0.5)
+        rules = rules_of(model, dim, loss, chunk=20, margin=margin, temperature=0.5)
         compare_gradients(cuda, rules, 47, 19, 60)
 
 
@@ -330,7 +369,7 @@ def test_distances_of_wide_rows(cuda, model, loss):
 @pytest.mark.parametrize("inverse", [0, 4])
 @pytest.mark.usefixtures("clusters")
 def test_sides_of_wide_rows(cuda, model, sides, inverse):
-    rules = EmbedRules(model, 700, sides=sides, chunk=20, inverse=inverse, node_penalty=0.03)
+    rules = rules_of(model, 700, sides=sides, chunk=20, inverse=inverse, node_penalty=0.03)
     compare_gradients(cuda, rules, 47, 19, 60)
 
 
@@ -342,7 +381,7 @@ def test_ragged_tiles_of_wide_rows(cuda, model, shared):
     for edges, count, chunk in (
         *((1, 1, 1), (1, 300, 7), (130, 1, 120), (65, 64, 64), (100, 200, 70), (70, 300, 70)),
     ):
-        rules = EmbedRules(model, 514, chunk=chunk)
+        rules = rules_of(model, 514, chunk=chunk)
         compare_gradients(cuda, rules, edges, count, 500, shared=shared)
 
 
@@ -351,14 +390,14 @@ def test_ragged_tiles_of_wide_rows(cuda, model, shared):
 def test_wide_distances_where_slices_end(cuda, model):
     odd = () if model == Model.ROTATE else (1025, 1027, 2049, 2051)
     for dim in (1024, 1026, 2048, 2050, 4096, *odd):
-        compare_gradients(cuda, EmbedRules(model, dim, chunk=20), 37, 19, 60)
+        compare_gradients(cuda, rules_of(model, dim, chunk=20), 37, 19, 60)
 
 
 @DISTANCES
 @pytest.mark.parametrize("optimizer", Optimizer)
 @pytest.mark.usefixtures("clusters")
 def test_steps_of_wide_distances(cuda, model, optimizer):
-    rules = EmbedRules(model, 640, chunk=10, optimizer=optimizer, epsilon=1e-4)
+    rules = rules_of(model, 640, chunk=10, optimizer=optimizer, epsilon=1e-4)
     tables = tables_of(rules, 200, 5)
     on_gpu = [put(table) for table in tables]
     batch = batch_of(rules, 33, 20, 200, 5)
@@ -377,7 +416,7 @@ def test_steps_of_wide_distances(cuda, model, optimizer):
 @LOSSES
 @pytest.mark.usefixtures("clusters")
 def test_nan_of_wide_rows_is_seen_in_the_loss(cuda, model, loss):
-    rules = EmbedRules(model, 600, loss, chunk=8)
+    rules = rules_of(model, 600, loss, chunk=8)
     nodes, relations = tables_of(rules, 20, 2)
     batch = batch_of(rules, 10, 6, 20, 2)
     nodes.values[batch.negatives[1, 1, 3], -1] = np.nan  # of the last slice
@@ -403,7 +442,7 @@ def test_wide_rows(cuda, model, loss, sides, inverse):
 @pytest.mark.parametrize("model", PRODUCTS, ids=lambda model: model.name)
 @pytest.mark.parametrize("dim", [516, 1000, 1024, 2050, 4096])
 def test_wide_dimensions(cuda, model, dim):
-    rules = EmbedRules(model, dim, chunk=20, node_penalty=0.03, relation_penalty=0.05)
+    rules = rules_of(model, dim, chunk=20, node_penalty=0.03, relation_penalty=0.05)
     compare_gradients(cuda, rules, 37, 19, 60, shared=True)
     if model != Model.COMPLEX:
         compare_gradients(cuda, replace(rules, dim=dim + 1 if dim < 4096 else dim - 1), 1, 1, 60)
@@ -433,8 +472,6 @@ def test_wide_rows_without_a_negative_left(cuda):
 
 def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
     """It may have used memory that the inputs were given, and they are staged on another stream."""
-    from threading import get_ident
-
     import cupy as cp
 
     from penstock.kernels.cuda.embed import cuda_graphs
@@ -445,15 +482,16 @@ def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
         "spin",
     )
     spin((1,), (1,), (np.int64(1000),))
-    captured = cuda_graphs._stream(cp.cuda.Device().id, get_ident(), "capture")
-    idle = []
+    streams, idle = [], []
 
     def prepare():
+        streams.append(cp.cuda.get_current_stream())
         spin((1,), (1,), (np.int64(200_000_000),))  # a tenth of a second
         return cp.zeros(4, cp.float32)
 
     def stage(inputs):
-        idle.append(bool(captured.done))
+        # The first step is not captured: it is staged on the stream that prepares it.
+        idle.append(len(streams) == 1 or bool(streams[-1].done))
         inputs.fill(len(idle))
 
     with cuda_graphs.Workspace() as work:
@@ -461,3 +499,4 @@ def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged():
             found = work.run("key", prepare, stage, lambda inputs: inputs + 1)
             np.testing.assert_array_equal(found.get(), number + 1)
     assert idle == [True] * 3
+    assert len(streams) == 2

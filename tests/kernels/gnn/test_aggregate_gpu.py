@@ -116,6 +116,8 @@ def test_sums_have_one_order(cuda, cp):
 @pytest.mark.parametrize("at_once", [1, 40, 300, 3200, 10_000])
 def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, weighted, at_once):
     """Columns without edges, first and last, one with 900, and edges listed many times."""
+    from penstock.kernels.cuda.aggregate.ranges import ranges_of_columns
+
     rng = np.random.default_rng(at_once)
     columns = np.sort(rng.choice(np.r_[3:60, 65:90], (400, 8)), axis=1)
     columns[:300, 3:6] = 61
@@ -129,7 +131,8 @@ def test_a_transpose_is_made_of_few_edges_at_once(cuda, cp, monkeypatch, ids, we
         indices=cp.asarray(block.indices),
         weights=cp.asarray(weights) if weighted else None,
     )
-    sizes = [high - low for _, _, low, high in cuda._ranges(cp.asarray(np.arange(101) * 32))]
+    indptr = cp.asarray(np.arange(101) * 32)
+    sizes = [high - low for _, _, low, high in ranges_of_columns(indptr, at_once)]
     assert sum(sizes) == 3200
     assert max(sizes) <= max(at_once, 32)
     found, truth = cuda.transpose(there), naive.transpose(block)

@@ -160,12 +160,17 @@ def test_naive_attention_is_a_softmax():
 
 
 def test_the_share_of_weights_is_dropped():
+    """Every node reads every node, in six heads, whose rows of z have a one for each column."""
     drop = Dropout(1, Stream.GNN_ATTENTION, 0, 0, int(0.3 * 2**32), np.arange(200), nodes=200)
     heads = Heads(*np.zeros((2, 200, 6)), *np.zeros((2, 200, 6)), drop=drop)
-    factors = np.stack([naive._factors(heads, row, np.arange(200)) for row in range(200)])
-    deviation = np.sqrt(0.3 * 0.7 / factors.size)
-    assert abs((factors == 0).mean() - 0.3) < 4 * deviation
-    gone = factors == 0
+    block = ScaledCSR(np.arange(201) * 200, np.tile(np.arange(200), 200), 200)
+    z, out = np.tile(np.eye(200), 6), np.empty((200, 1200))
+    naive.attend(block, z, heads, out, 0, 200)
+    weights = out.reshape(200, 6, 200).transpose(0, 2, 1)
+    gone = weights == 0
+    np.testing.assert_allclose(weights[~gone], 1 / 200 * drop.scale)
+    deviation = np.sqrt(0.3 * 0.7 / gone.size)
+    assert abs(gone.mean() - 0.3) < 4 * deviation
     # Heads, and the two directions of an edge, have nothing to do with each other.
     for other in (np.roll(gone, 1, axis=2), np.roll(gone, 4, axis=2), gone.transpose(1, 0, 2)):
         correlation = np.corrcoef(gone.ravel(), other.ravel())[0, 1]

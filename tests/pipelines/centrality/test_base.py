@@ -2,14 +2,15 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import centrality
-from penstock.errors import GraphError, UsageError
+from penstock import centrality, etl
+from penstock.errors import GraphError, InputError
 
 METRICS = (
     "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
@@ -45,9 +46,12 @@ def test_unchanged_graphs_take_their_values_and_the_result_is_that_of_a_new_run(
     centrality(tmp_path / "before.parquet", tmp_path / "c0", **given)
     new = centrality(tmp_path / "after.parquet", tmp_path / "new", **given)
     based = centrality(tmp_path / "after.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
-    assert (new.taken_over, based.taken_over) == (0, kept.graph_id.nunique())
+    assert new.from_base is None
+    assert based.from_base is not None
+    assert based.from_base.kept == kept.graph_id.nunique()
     again = centrality(tmp_path / "after.parquet", tmp_path / "c2", base=tmp_path / "c1", **given)
-    assert again.taken_over == again.graphs
+    assert again.from_base is not None
+    assert (again.from_base.kept, again.from_base.made) == (again.graphs, 0)
     for kind in ("nodes", "graphs"):
         for out in ("c1", "c2"):
             pd.testing.assert_frame_equal(
@@ -61,7 +65,8 @@ def test_a_graph_that_failed_is_computed_again(tmp_path: Path) -> None:
     first = centrality(tmp_path / "e.parquet", tmp_path / "c0", **given)
     assert first.failed == 5
     again = centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
-    assert (again.failed, again.taken_over) == (5, 0)
+    assert again.from_base is not None
+    assert (again.failed, again.from_base.kept) == (5, 0)
 
 
 def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
@@ -69,7 +74,7 @@ def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -
     centrality(tmp_path / "e.parquet", tmp_path / "c0", format="zoo", metrics="closeness")
     for options in ({"metrics": "pagerank"}, {"wf_improved": False}, {"directed": True}):
         given = {"format": "zoo", "metrics": "closeness", **options}
-        with pytest.raises(UsageError):
+        with pytest.raises(InputError):
             centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
     file = next((tmp_path / "c0/nodes").iterdir())
     file.write_bytes(file.read_bytes()[:-10])
@@ -100,3 +105,40 @@ def test_another_base_at_the_same_path_is_another_base(tmp_path: Path) -> None:
         )
         shutil.rmtree(base, ignore_errors=True)
         (tmp_path / "new").rename(base)
+
+
+def test_pagerank_of_one_graph_starts_from_that_of_its_base(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    ends = random.integers(0, 800, (2, 6000)) ** 2 // 800
+    new = np.array([[900, 3], [4, 901]])
+    for day, edges in enumerate((ends, np.concatenate([ends[:, 20:], new], axis=1))):
+        named = pd.DataFrame({"src": edges[0], "dst": edges[1]}).map(lambda n: f"n{n}")
+        named.to_parquet(tmp_path / f"{day}.parquet")
+        base = tmp_path / "g0" if day else None
+        etl(tmp_path / f"{day}.parquet", tmp_path / f"g{day}", directed=True, base=base)
+    given: dict[str, Any] = {"metrics": "pagerank,component", "tol": 1e-7}
+    centrality(tmp_path / "g0", tmp_path / "c0", **given)
+    whole = centrality(tmp_path / "g1", tmp_path / "whole", **given)
+    centrality(tmp_path / "g1", tmp_path / "c1", base=tmp_path / "c0", **given)
+    found, wanted = (values(tmp_path / out, "nodes") for out in ("c1", "whole"))
+    pd.testing.assert_frame_equal(found.drop(columns="pagerank"), wanted.drop(columns="pagerank"))
+    # Each is nearer to the limit than alpha / (1 - alpha) times the last change: tol per node.
+    apart = np.abs(found.pagerank - wanted.pagerank).sum()
+    assert apart < 2 * 0.85 / 0.15 * 1e-7 * whole.nodes
+    few = {**given, "max_iter": 4}
+    assert centrality(tmp_path / "g1", tmp_path / "few", **few).failed == 1
+    assert centrality(tmp_path / "g1", tmp_path / "c2", base=tmp_path / "c1", **few).failed == 0
+
+
+def test_one_graph_is_no_base_of_several(tmp_path: Path) -> None:
+    edges(1, range(5)).to_parquet(tmp_path / "e.parquet")
+    etl(tmp_path / "e.parquet", tmp_path / "one", source="source", target="target")
+    centrality(tmp_path / "one", tmp_path / "c0", metrics="pagerank")
+    with pytest.raises(InputError):
+        centrality(
+            tmp_path / "e.parquet",
+            tmp_path / "c1",
+            format="zoo",
+            metrics="pagerank",
+            base=tmp_path / "c0",
+        )

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from embed_runs import values
 
 from penstock import Graph, embed, etl
 from penstock.errors import InputError, PenstockError, UsageError
@@ -105,6 +106,64 @@ def test_negatives_and_what_follows_a_training_are_its_candidates(shop, tmp_path
     assert lifted.candidates == USERS + ITEMS
     answers = embed.predict(tmp_path / "run", head="u:7", relation="likes").answers
     assert {one["id"][:2] for one in answers} == {"i:"}
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory):
+    """Users buy items of their group, and items come from makers: two relations, three types."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("market")
+    users, items = rng.integers(0, 80, 2000), rng.integers(0, 30, 2000)
+    items = np.where(rng.random(2000) < 0.9, users % 5 + 5 * (items // 5), items)
+    rows = {(f"u{u}", "buys", f"i{i}") for u, i in zip(users, items, strict=True)}
+    rows |= {(f"i{i}", "from", f"m{(i % 5) + 5 * (i // 15)}") for i in range(30)}
+    types = {"u": "user", "i": "item", "m": "maker", "x": "other"}
+    nodes = [f"u{n}" for n in range(120)] + [f"i{n}" for n in range(30)]
+    nodes += [f"m{n}" for n in range(10)] + [f"x{n}" for n in range(400)]
+    lines = ["head,relation,tail,a,b"]
+    lines += [f"{h},{r},{t},{types[h[0]]},{types[t[0]]}" for h, r, t in sorted(rows)]
+    (folder / "e.csv").write_text("\n".join(lines) + "\n")
+    lines = ["id,type", *(f"{one},{types[one[0]]}" for one in nodes)]
+    (folder / "n.csv").write_text("\n".join(lines) + "\n")
+    given = {"source": "head", "target": "tail", "relation": "relation", "directed": True}
+    given |= {"source_type": "column:a", "target_type": "column:b"}
+    given |= {"nodes": folder / "n.csv", "split_edges": (0.85, 0.05, 0.1)}
+    etl(folder / "e.csv", folder / "g", **given)
+    return folder / "g"
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"by_degree": 0.5, "model": "rescal"}, {"partitions": 4}, {"corrupt": "tail"}]
+)
+def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path, more):
+    """So nodes of no relation's type stay as they began, and answers are ranked as well."""
+    given = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch": 20, "n3": 0.0} | more
+    trained(market, tmp_path / "a", candidates="by-relation", **given)
+    trained(market, tmp_path / "b", **given)
+    graph = Graph.open(market)
+    ids = graph.user_ids().to_pylist()
+    others = [n for n, one in enumerate(ids) if one.startswith("other")]
+    alone = [n for n, one in enumerate(ids) if one in {f"user:u{n}" for n in range(80, 120)}]
+    begun = fill(given.get("model", "distmult"), len(ids))
+    moved = [np.any(values(tmp_path / one)[0] != begun, axis=1) for one in "ab"]
+    assert not moved[0][others].any()
+    assert moved[1][others].mean() > 0.5
+    assert moved[0].sum() > 100
+    # Users are heads only, so that tails are replaced by none.
+    assert (moved[0][alone].mean() > 0.5) == ("corrupt" not in more)
+    found = embed.evaluate(tmp_path / "a", checkpoint="last")
+    assert found.candidates <= 121  # as trained: not those of no relation
+    with pytest.raises(UsageError):
+        trained(market, tmp_path / "c", candidates="by-relation", negatives="all")
+
+
+def fill(model, nodes):
+    """Return the vectors that nodes begin with."""
+    from penstock.workers.embed.initial import fill_nodes
+    from penstock.workers.embed.spec import Training
+
+    begun = np.empty((nodes, 8), np.float32)
+    fill_nodes(0, np.arange(nodes), begun, Training(model=model, dim=8).scale)
+    return begun
 
 
 def test_candidates_that_match_nothing(shop, run, tmp_path):

@@ -23,6 +23,17 @@ def test_two_ranks_on_gpus_learn_what_two_on_cores_learn(graph, tmp_path, more, 
     assert evaluated.scores["mrr"] == pytest.approx(ours["mrr"], rel=1e-3)
 
 
+@pytest.mark.gpu
+def test_a_kernel_that_fills_queues_reads_and_writes_what_threads_do(graph, tmp_path):
+    found = {}
+    for storage in ("threads", "queues"):
+        cluster = ClusterSpec(cluster="threads", device="gpu")
+        options = {"dim": 64, "batch": 25, "epochs": 4, "partitions": 12, "storage": storage}
+        found[storage] = embed.train(graph, tmp_path / storage, cluster=cluster, **options).trained
+    assert found["queues"].bytes_read == found["threads"].bytes_read > 0
+    assert found["queues"].loss == pytest.approx(found["threads"].loss, rel=1e-3)
+
+
 @pytest.mark.multigpu
 @pytest.mark.gpu
 @pytest.mark.mpi

@@ -311,3 +311,44 @@ def test_changes_follow_the_rules_and_types_of_their_base(tmp_path: Path):
         assert content(Graph.open(tmp_path / one)) == content(Graph.open(tmp_path / other))
     with pytest.raises(InputError):  # its times are floats, those to add are not
         etl([], tmp_path / "g1", add=[save(tmp_path, "whole", frame)], **base)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_window_slides_over_changes_as_over_all_edges(tmp_path: Path, directed: bool):
+    frame = table(np.random.default_rng(0), 400).assign(time=np.arange(400) // 4)
+    given: dict[str, Any] = {"time": "time", "weight": "weight", "window": 30, "directed": directed}
+    given |= {"relation": "none"}
+    etl(save(tmp_path, "g", frame[frame.time < 60]), tmp_path / "g0", until=60, **given)
+    assert Graph.open(tmp_path / "g0").csr().times.min() == 30
+    whole = etl(save(tmp_path, "whole", frame), tmp_path / "whole", until=70, **given)
+    new = save(tmp_path, "new", frame[(frame.time >= 60)])
+    report = etl([], tmp_path / "g1", base=tmp_path / "g0", add=[new], until=70)
+    based = Graph.open(tmp_path / "g1")
+    based.validate()
+    assert content(based) == content(Graph.open(tmp_path / "whole"))
+    assert report.edges == whole.edges
+    before = Graph.open(tmp_path / "g0").manifest
+    gone = frame[frame.time.between(30, 39) & (frame.src != frame.dst)]
+    assert 0 < report.left_window <= len(gone)
+    assert before.nodes <= based.num_nodes
+
+
+def test_a_window_has_an_end_and_a_length_in_the_unit_of_the_times(tmp_path: Path):
+    days = pd.date_range("2026-11-01", periods=40)
+    frame = pd.DataFrame({"src": np.arange(40), "dst": np.arange(1, 41), "time": days})
+    edges = save(tmp_path, "edges", frame)
+    given: dict[str, Any] = {"time": "time", "until": "2026-12-01", "directed": True}
+    assert etl(edges, tmp_path / "g", window="10d", **given).edges == 10
+    assert etl(edges, tmp_path / "h", window="36h", **given).edges == 1
+    for bad in ("10", "d", "-3d", "0d", "3 weeks"):
+        with pytest.raises(UsageError):
+            etl(edges, tmp_path / "x", window=bad, **given)
+    for more in ({"time": "time"}, {**given, "since": "2026-11-02"}, {}):
+        with pytest.raises(UsageError):
+            etl(edges, tmp_path / "x", window="10d", **more)
+    numbers = save(tmp_path, "numbers", frame.assign(time=np.arange(40)))
+    with pytest.raises(UsageError):
+        etl(numbers, tmp_path / "x", time="time", until=30, window="10d")
+    etl(numbers, tmp_path / "merged", time="time", until=30, window=10, merge_times=True)
+    with pytest.raises(UsageError):
+        etl([], tmp_path / "x", base=tmp_path / "merged", add=[numbers], until=31)

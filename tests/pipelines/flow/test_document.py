@@ -167,7 +167,7 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     assert state.keep_previous(stage) is None
     assert given(None) is None  # there is nothing yet
     (out / "checkpoints").mkdir(parents=True)
-    (out / "checkpoints/nodes.table").write_text("yesterday")
+    (out / "checkpoints/nodes-0000-000001.table").write_text("yesterday")
     (out / ".buckets").write_text("")
     state.begin(stage, made, {})
     assert state.keep_previous(stage) is None  # an interrupted stage has no output
@@ -177,8 +177,8 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
 
     copy = state.keep_previous(stage)
     assert given(copy) == str(copy)
-    held = copy / "checkpoints/nodes.table"
-    assert held.samefile(out / "checkpoints/nodes.table")
+    held = copy / "checkpoints/nodes-0000-000001.table"
+    assert held.samefile(out / "checkpoints/nodes-0000-000001.table")
     assert [path.name for path in copy.iterdir()] == ["checkpoints"]
     state.begin(stage, made, {})
     shutil.rmtree(out)

@@ -183,15 +183,14 @@ def test_features_are_found_by_name(people, tmp_path):
     assert (report.features_by, report.features_ignored) == ("name", ())
     np.testing.assert_array_equal(found, expected)
     wider = people("wider", "score", "income", "more", "age", "visits")
-    with pytest.warns(PenstockWarning, match="score, more"):
+    with pytest.warns(PenstockWarning, match="score.*more"):
         report, found = predicted(wider)
     assert report.features_ignored == ("score", "more")
     np.testing.assert_array_equal(found, expected)
     about = json.loads((tmp_path / "p/_predictions.json").read_text())
     assert about["features"] == {"by": "name", "ignored": ["score", "more"]}
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match="income.*visits"):
         predicted(people("others", "age", "score", "more"))
-    assert "income, visits" in str(error.value)
     scores = gnn.evaluate(folder, graph=wider)
     assert scores.scores["accuracy"] == gnn.evaluate(folder).scores["accuracy"]
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -163,7 +164,8 @@ class Page(HTMLParser):
     """A page as it was read.
 
     tags    names and attributes of its elements
-    tables  rows of texts under the caption of each table
+    tables  rows of texts under the caption of each table, as "stage: metric"
+    rows    rows of texts of all tables
     text    all of its text but scripts
     charts  what Bokeh draws, by the name of its figure
     """
@@ -173,6 +175,7 @@ class Page(HTMLParser):
         self.tags, self.tables, self.text, self.scripts = [], {}, "", []
         self._open, self._rows = [], []
         self.feed(html)
+        self.rows = [row for table in self.tables.values() for row in table]
         items = iter(json.loads(self.scripts[0]) if "charts" in html and self.scripts else [])
         self.charts, title = {}, ""
         for tag, attrs in self.tags:
@@ -207,6 +210,10 @@ class Page(HTMLParser):
             self._caption += data
         elif {"td", "th"} & set(self._open):
             self._rows[-1][-1] += data
+
+    def stages(self, which):
+        """Return how many of the tables, or charts, each stage has: captions begin with it."""
+        return Counter(name.partition(":")[0] for name in which if ":" in name)
 
     def columns(self, chart):
         """Return the columns of numbers of a chart, one dict for each glyph."""

@@ -7,8 +7,9 @@ from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.storage import Geometry, open_table
-from penstock.workers.embed.storage.versions import Checkpoints, table_path
+from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.versions import Checkpoints
 
 
 class Small:
@@ -21,11 +22,12 @@ class Small:
     def __init__(self, folder, *, partitions=7, name="prefetch", capacity=None, **options):
         self.folder = folder
         self.layout = NodeLayout.ranges(500, partitions)
-        states, places = options.pop("states", 1), options.pop("places", 2)
-        self.geometry = Geometry.of(partitions, max(self.layout.sizes), 16, states, places)
+        self.geometry = Geometry.of(
+            partitions, max(self.layout.sizes), 16, options.pop("states", 1)
+        )
         table = {"threads": options.pop("threads", 3), "device": False}
         schedule = {key: options.pop(key) for key in ("relabel", "spread") if key in options}
-        self.table = open_table(table_path(folder, self.geometry), self.geometry, **table)
+        self.table = open_table(folder, self.geometry, **table)
         self.checkpoints = Checkpoints(folder)
         self.versions = self.checkpoints.versions(self.geometry)
         self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)
@@ -59,9 +61,12 @@ class Small:
 
     def save(self, about, **options):
         self.buffer.flush()
+        self.table.publish(self.versions.changed)
+        newest, number = self.versions.newest, self.versions.number + 1
         self.checkpoints.save(
-            self.table, self.versions, {"rates": np.arange(3.0)}, about, **options
+            self.geometry, newest, number, {"rates": np.arange(3.0)}, about, **options
         )
+        self.versions.saved()
 
     def contents(self, versions=None):
         """Return all partitions as they are on disk."""

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.workers.embed import buffer as module
+from penstock.workers.embed.storage.direct import OpenFile
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
@@ -45,14 +46,14 @@ def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
         trained.clear()
         real(buffer, pairs)
 
-    pwrite = one.table.write_bytes
+    pwrite = OpenFile.write_bytes
 
-    def write_bytes(data, offset):
+    def write_bytes(file, data, offset):
         met.append(trained.wait(timeout=20))
-        pwrite(data, offset)
+        pwrite(file, data, offset)
 
     monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
-    monkeypatch.setattr(one.table, "write_bytes", write_bytes)
+    monkeypatch.setattr(OpenFile, "write_bytes", write_bytes)
     for state in one.buffer.visits(1):
         for phase in state:
             one.train(phase)
@@ -67,10 +68,10 @@ def test_an_error_of_a_swap_ends_the_training(small, monkeypatch, prefetch):
     one = small(partitions=7, prefetch=prefetch)
     one.epoch(0)
 
-    def broken(out, offset):
+    def broken(file, out, offset):
         raise PenstockError("cannot read the table at offset 7")
 
-    monkeypatch.setattr(one.table, "read_bytes", broken)
+    monkeypatch.setattr(OpenFile, "read_bytes", broken)
     with pytest.raises(PenstockError):
         one.epoch(1)
     one.buffer.close()

@@ -1,6 +1,8 @@
-"""Partitions come whole to the rank that is to have them, in memory and from file to file."""
+"""Partitions move whole to their next rank, in memory and from disk to disk."""
 
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,10 @@ import pytest
 from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.ranks.moves import Moves
-from penstock.workers.embed.ranks.rounds import RankSchedule
-from penstock.workers.embed.storage import Geometry, open_table
-from penstock.workers.embed.storage.versions import Checkpoints, table_path
+from penstock.workers.embed.ranks.rounds import RankSchedule, order_in_memory
+from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.versions import Versions
 
 SIZE = 20
 
@@ -25,13 +28,16 @@ class Holder:
 
     def __init__(self, comm, folder, partitions, name, states):
         self.schedule = RankSchedule(
-            comm.size, comm.rank, partitions, None if name is None else partial(order, name), seed=1
+            comm.size,
+            comm.rank,
+            partitions,
+            order_in_memory if name is None else partial(order, name),
+            seed=1,
         )
-        geometry = Geometry.of(partitions, SIZE, 16, states, 3, files=comm.size)
-        self.checkpoints = Checkpoints(folder)
-        self.versions = self.checkpoints.rank_versions(geometry, comm.rank)
-        path = table_path(folder, geometry, comm.rank)
-        self.table = open_table(path, geometry, device=False)
+        geometry = Geometry.of(partitions, SIZE, 16, states)
+        self.versions = Versions(partitions)
+        scratch = Path(tempfile.mkdtemp(dir=folder))
+        self.table = open_table(folder, geometry, scratch=scratch, device=False)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -42,7 +48,7 @@ class Holder:
         )
         whole = name is None
         holders = self.schedule.holders(0, 0)
-        self.moves = Moves(comm, self.buffer, self.versions, holders, whole=whole)
+        self.moves = Moves(comm, self.buffer, holders, whole=whole)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

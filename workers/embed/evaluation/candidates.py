@@ -75,17 +75,9 @@ def _by_relation(graph: Graph, layout: NodeLayout, *, typed: bool) -> Groups:
 
     A relation without training edges leads to any node.
     """
-    types = None
-    if graph.manifest.types:
-        types = np.asarray(graph.node_column("type").combine_chunks().dictionary_encode().indices)
+    types = node_types(graph)
     count = graph.num_nodes if types is None else int(types.max(initial=0)) + 1
-    ends: dict[Side, list[Array]] = {side: [np.empty(0, np.int64)] for side in Side}
-    for edges in train_pieces(graph):
-        edges = edges if typed else edges.without_relations()
-        for side, answers in ((Side.TAIL, edges.tails), (Side.HEAD, edges.heads)):
-            of = answers if types is None else types[answers]
-            ends[side].append(np.unique(edges.relations.astype(np.int64) * count + of))
-    seen = {side: np.unique(np.concatenate(keys)) for side, keys in ends.items()}
+    seen = _seen(graph, types, count, typed=typed)
 
     @cache
     def positions(side: Side, relation: int) -> Array | None:
@@ -100,6 +92,55 @@ def _by_relation(graph: Graph, layout: NodeLayout, *, typed: bool) -> Groups:
             yield np.flatnonzero(relations == relation), positions(side, relation)
 
     return groups
+
+
+def node_types(graph: Graph) -> Array | None:
+    """Return the number of each node's type; None: nodes have no types."""
+    if not graph.manifest.types:
+        return None
+    return np.asarray(graph.node_column("type").combine_chunks().dictionary_encode().indices)
+
+
+def _seen(graph: Graph, types: Array | None, count: int, *, typed: bool) -> dict[Side, Array]:
+    """Return ``relation * count + type`` of the answers to each side's questions, ascending; if
+    nodes have no types, of these."""
+    ends: dict[Side, list[Array]] = {side: [np.empty(0, np.int64)] for side in Side}
+    for edges in train_pieces(graph):
+        edges = edges if typed else edges.without_relations()
+        for side, answers in ((Side.TAIL, edges.tails), (Side.HEAD, edges.heads)):
+            of = answers if types is None else types[answers]
+            ends[side].append(np.unique(edges.relations.astype(np.int64) * count + of))
+    return {side: np.unique(np.concatenate(keys)) for side, keys in ends.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class RelationKinds:
+    """Relations by the types of nodes that they lead to.
+
+    of_relation  (relations,) the kind of each
+    types        (nodes,) the type of each
+    leads_to     for each side, (kinds, types) whether an answer has the type
+    """
+
+    of_relation: Array
+    types: Array
+    leads_to: dict[Side, Array]
+
+    @staticmethod
+    def of(graph: Graph, relations: int) -> RelationKinds:
+        """Return the kinds of a graph's relations; one without edges leads to any type."""
+        types = node_types(graph)
+        assert types is not None
+        count = int(types.max(initial=0)) + 1
+        every = []
+        for keys in _seen(graph, types, count, typed=True).values():
+            allowed = np.zeros((relations, count), bool)
+            allowed.ravel()[keys] = True
+            allowed[~allowed.any(axis=1)] = True
+            every.append(allowed)
+        found, kind = np.unique(np.concatenate(every, axis=1), axis=0, return_inverse=True)
+        tails, heads = np.split(found, 2, axis=1)
+        return RelationKinds(kind.ravel(), types, {Side.TAIL: tails, Side.HEAD: heads})
 
 
 def _placed(nodes: Array, layout: NodeLayout) -> Array:

@@ -2,11 +2,13 @@
 
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
 relations.npy            of each edge, if the graph has relations
-offsets.npy              the beginning of bucket i * partitions + j
+weights.npy              of each edge, over their mean, if the training is weighted
+offsets.npy              the beginning of bucket i * partitions + j, in the section of each rank
 buckets.json             written last: the inputs that the buckets were made from
 
-They are made once and mapped. The edges of a bucket are stored shuffled, so any consecutive edges
-are a sample of the bucket; ``phase`` mixes the edges of several buckets.
+They are made once and mapped. Each rank sorts a share of the edges into its own section of the
+files; no other rank writes to its pages. The edges of a bucket are stored shuffled, so any
+consecutive edges are a sample of the bucket; ``phase`` mixes the edges of several buckets.
 """
 
 from __future__ import annotations
@@ -16,30 +18,41 @@ import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from penstock.arrays import AnyArray, Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile
-from penstock.files import atomic, remove_temporaries, save_npy
+from penstock.errors import CorruptFile, InputError, MissingFile, TruncatedFile, UsageError
+from penstock.files import save_npy
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.sizes import need_disk
+from penstock.system_errors import full_disk_explained
 from penstock.threads import spread
+from penstock.workers.comm.single import SingleRank
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import Share
 
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
 PIECE = 1 << 22  # edges that a thread counts or scatters together
 GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
+_OPTIONAL = "relations", "weights"  # columns that only some buckets have
+BatchColumns = tuple[AnyArray, AnyArray | None, AnyArray, AnyArray | None]
+"""Heads, relations (or None), tails and weights (or None)."""
+
+_GAP = 1 << 15  # edges between two sections: more than a page of any of the files
+_HEADER = 128  # bytes of a file without edges
 _GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
@@ -59,39 +72,44 @@ class EdgeBuckets:
 
     heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
     relations     (edges,) int32, or None
-    offsets       (partitions ** 2 + 1,) int64
+    offsets       (sections, partitions ** 2 + 1) int64
+    weights       (edges,) float32, or None
     """
 
     heads: Array
     tails: Array
     relations: Array | None
     offsets: Array
+    weights: Array | None = None
 
     @property
     def partitions(self) -> int:
         """The number of partitions."""
-        return math.isqrt(len(self.offsets) - 1)
+        return math.isqrt(self.offsets.shape[1] - 1)
 
     @property
     def counts(self) -> Array:
         """The number of edges of each bucket: (partitions, partitions)."""
-        return np.diff(self.offsets).reshape(self.partitions, self.partitions)
+        found: Array = np.diff(self.offsets).sum(axis=0).reshape(self.partitions, self.partitions)
+        return found
 
     @property
     def largest(self) -> int:
         """The number of edges of the largest bucket."""
         return int(self.counts.max(initial=0))
 
-    def run(self, share: Share) -> tuple[int, int]:
-        """Return the first edge of a share, and the first after it."""
-        bucket = share.bucket[0] * self.partitions + share.bucket[1]
-        begin, end = int(self.offsets[bucket]), int(self.offsets[bucket + 1])
-        size = end - begin
-        return begin + size * share.part // share.of, begin + size * (share.part + 1) // share.of
+    def runs(self, share: Share) -> list[tuple[int, int]]:
+        """Return the first edge of a share, and the first after it, in each section."""
+        bucket, part, of = share.bucket[0] * self.partitions + share.bucket[1], share.part, share.of
+        found = []
+        for begin, end in self.offsets[:, bucket : bucket + 2].tolist():
+            size = end - begin
+            found.append((begin + size * part // of, begin + size * (part + 1) // of))
+        return found
 
     def count(self, shares: Sequence[Share]) -> int:
         """Return the number of edges of all shares together."""
-        return sum(end - begin for begin, end in map(self.run, shares))
+        return sum(end - begin for share in shares for begin, end in self.runs(share))
 
     def phase(
         self,
@@ -113,18 +131,19 @@ class EdgeBuckets:
         seed, which
             Determine the permutation; ``which`` is unique to the phase in the training run.
         """
-        runs = [self.run(share) for share in shares]
+        runs = [(s.bucket, *run) for s in shares for run in self.runs(s)]
         return PhaseEdges(
             self.heads,
             self.tails,
             self.relations,
-            begins=np.array([begin for begin, _ in runs], np.int64),
-            offsets=np.cumsum([0, *(end - begin for begin, end in runs)], dtype=np.int64),
-            head_rows=np.array([first_rows[s.bucket[0]] for s in shares], np.int64),
-            tail_rows=np.array([first_rows[s.bucket[1]] for s in shares], np.int64),
+            self.weights,
+            begins=np.array([begin for _, begin, _ in runs], np.int64),
+            offsets=np.cumsum([0, *(end - begin for _, begin, end in runs)], dtype=np.int64),
+            head_rows=np.array([first_rows[bucket[0]] for bucket, _, _ in runs], np.int64),
+            tail_rows=np.array([first_rows[bucket[1]] for bucket, _, _ in runs], np.int64),
             keys=mix_keys(seed, which),
             dtype=id_dtype(rows),
-            count=sum(end - begin for begin, end in runs),
+            count=sum(end - begin for _, begin, end in runs),
         )
 
     @staticmethod
@@ -142,18 +161,23 @@ class EdgeBuckets:
         """
         body = FORMAT.load(folder)
         with FORMAT.reading(folder):
-            edges, typed = int(body["edges"]), bool(body["relations"])
+            sections, columns = int(body["of"]["sections"]), [str(name) for name in body["columns"]]
             sums = {name: int(value) for name, value in body["sums"].items()}
-        names = ["heads", "tails", *(["relations"] if typed else [])]
+        names = ["heads", "tails", *(name for name in _OPTIONAL if name in columns)]
         arrays = {name: load_npy(folder / f"{name}.npy", remedy=_REMEDY) for name in names}
         path = folder / "offsets.npy"
-        offsets = load_npy(path, remedy=_REMEDY)
-        check_length(offsets, layout.partitions**2 + 1, path, remedy=_REMEDY)
-        check_indptr(offsets, edges, path, remedy=_REMEDY)
+        offsets = np.array(load_npy(path, remedy=_REMEDY))
+        check_length(
+            offsets.reshape(-1), sections * (layout.partitions**2 + 1), path, remedy=_REMEDY
+        )
+        length = int(offsets.reshape(-1)[-1])
+        check_indptr(offsets.reshape(-1), length, path, remedy=_REMEDY)
+        offsets = offsets.reshape(sections, -1)
         for name, array in arrays.items():
             stop = (relations or 1) if name == "relations" else max(layout.sizes)
-            check_length(array, edges, folder / f"{name}.npy", remedy=_REMEDY)
-            check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
+            check_length(array, length, folder / f"{name}.npy", remedy=_REMEDY)
+            if name != "weights":
+                check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
             if (got := _sum(array)) != sums.get(name):
                 raise CorruptFile(
                     f"{folder / name}.npy is damaged",
@@ -161,9 +185,8 @@ class EdgeBuckets:
                     got=f"{got}",
                     remedy=_REMEDY,
                 )
-        return EdgeBuckets(
-            arrays["heads"], arrays["tails"], arrays.get("relations"), np.array(offsets)
-        )
+        optional = arrays.get("relations"), offsets, arrays.get("weights")
+        return EdgeBuckets(arrays["heads"], arrays["tails"], *optional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +200,7 @@ class PhaseEdges:
     heads: Array
     tails: Array
     relations: Array | None
+    weights: Array | None
     begins: Array
     offsets: Array
     head_rows: Array
@@ -188,15 +212,17 @@ class PhaseEdges:
     def __len__(self) -> int:
         return self.count
 
-    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
-        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+    def batch(self, start: int, stop: int) -> BatchColumns:
+        """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
         size = max(0, min(stop, self.count) - start)
         heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
         relations = None if self.relations is None else np.empty(size, np.int32)
+        weights = None if self.weights is None else np.empty(size, np.float32)
         mix_edges(
             self.heads,
             self.tails,
             self.relations,
+            self.weights,
             self.begins,
             self.offsets,
             self.head_rows,
@@ -204,11 +230,11 @@ class PhaseEdges:
             self.keys,
             self.count,
             start,
-            (heads, tails, relations),
+            (heads, tails, relations, weights),
         )
-        return heads, relations, tails
+        return heads, relations, tails, weights
 
-    def batches(self, size: int) -> Iterator[tuple[AnyArray, AnyArray | None, AnyArray]]:
+    def batches(self, size: int) -> Iterator[BatchColumns]:
         """Yield batches of ``size`` edges; the last one may be smaller."""
         for start in range(0, self.count, size):
             yield self.batch(start, start + size)
@@ -219,9 +245,10 @@ def build_buckets(
     layout: NodeLayout,
     folder: Path,
     *,
+    comm: AnyCommunicator | None = None,
     seed: int = 0,
+    weighted: bool = False,
     threads: int | None = None,
-    sync: bool = False,
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
 
@@ -235,21 +262,25 @@ def build_buckets(
     layout
         The layout of the nodes.
     folder
-        The output. Existing buckets of the same graph, layout and seed are used again unless they
-        are damaged.
+        The output. Existing buckets of the same graph, layout, seed and number of ranks are used
+        again unless they are damaged.
+    comm
+        The communicator of the ranks, which sort a share of the edges each [default: one rank].
     seed
         Determines the order in each bucket.
+    weighted
+        Whether edges have the graph's weights, divided by their mean.
     threads
-        The number of threads that sort [default: all cores].
-    sync
-        Whether to flush them to the disk before this returns, for ranks on other hosts. This
-        process need not wait: checksums find what a power failure damages.
+        The number of threads that sort on each rank [default: all cores].
 
     Raises
     ------
     CapacityError
         The disk has not enough space, or is full.
+    InputError
+        A weight is negative or not finite, or all are 0.
     """
+    comm = comm or SingleRank()
     names = graph.manifest.relations
     relations = None if names is None else len(names)
     edges, buckets = graph.num_edges, layout.partitions**2
@@ -260,19 +291,22 @@ def build_buckets(
         "placed": None if layout.positions is None else _digest(layout.positions),
         "seed": seed,
         "groups": groups,
+        "sections": comm.size,
+        "weighted": weighted,
     }
+    found = None
     with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
         if FORMAT.load(folder).get("of") == identity:
-            return EdgeBuckets.open(folder, layout, relations)
-    (folder / FORMAT.file).unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(folder)  # left by a killed run: as large as the new ones
-    dtype, typed = id_dtype(max(layout.sizes)), relations is not None
-    size = edges * (2 * dtype.itemsize + (4 if typed else 0))
-    need_disk(folder, size, f"the edge buckets of {graph.path}")
-    pieces = list(row_pieces(graph))
+            found = EdgeBuckets.open(folder, layout, relations)
+    if all(comm.allgather(found is not None)):
+        assert found is not None
+        return found
+    every = list(row_pieces(graph, min(PIECE, max(1, edges // comm.size))))
+    sizes = [rows_of(graph, piece).edges for piece in every]
+    first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
+    pieces, firsts = every[first:stop], np.cumsum([0, *sizes])[first:]
     counts = np.zeros((len(pieces), buckets * groups), np.int64)
-    firsts = np.cumsum([0, *(rows_of(graph, piece).edges for piece in pieces)])
+    totals = np.zeros(len(pieces))  # of weights
 
     def count(number: int) -> None:
         piece = rows_of(graph, pieces[number])
@@ -286,56 +320,100 @@ def build_buckets(
             seed,
             int(firsts[number]),
         )
+        if weighted:
+            totals[number] = _total_weight(piece, graph)
 
     spread(count, range(len(pieces)), threads)
-    begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-    at = begins[:-1] + np.cumsum(counts, axis=0) - counts
-    with ExitStack() as stack:
-        out = {
-            name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
-            for name, kind in (("heads", dtype), ("tails", dtype), ("relations", np.int32))
-            if name != "relations" or typed
-        }
+    total_weight = sum(comm.allgather(float(totals.sum())))
+    scale = np.float32(_over_mean(total_weight, edges, graph) if weighted else 1)
+    # The beginning of each section, and of the groups in it.
+    begin, offsets = 0, []
+    for number, of_rank in enumerate(comm.allgather(counts.sum(axis=0))):
+        begins = begin + np.concatenate([[0], np.cumsum(of_rank)])
+        length = int(begins[-1])
+        begin = length + _GAP
+        offsets.append(begins[::groups])
+        if number == comm.rank:
+            mine = begins
+    dtype = id_dtype(max(layout.sizes))
+    kinds = {"heads": dtype, "tails": dtype}
+    kinds |= {} if relations is None else {"relations": np.dtype(np.int32)}
+    kinds |= {"weights": np.dtype(np.float32)} if weighted else {}
+    if comm.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():  # left by a killed run: as large as the new ones
+            path.unlink()
+        size = length * sum(kind.itemsize for kind in kinds.values())
+        need_disk(folder, size, f"the edge buckets of {graph.path}")
+        for name, kind in kinds.items():
+            _make(folder / f"{name}.npy", length, kind)
+    comm.barrier()
+    if not (folder / "heads.npy").is_file():
+        raise not_shared(f"rank {comm.rank} on {gethostname()}", f"{folder}, which rank 0 has made")
+    out = {name: _open(folder / f"{name}.npy") for name in kinds}
+    at = mine[:-1] + np.cumsum(counts, axis=0) - counts
 
-        def scatter(number: int) -> None:
-            piece = rows_of(graph, pieces[number])
-            scatter_edges(
-                piece.indptr,
-                piece.indices,
-                piece.relations,
-                piece.first_row,
-                layout.starts,
-                layout.positions,
-                at[number],
-                out["heads"],
-                out["tails"],
-                out.get("relations"),
-                groups,
-                seed,
-                int(firsts[number]),
-            )
+    def scatter(number: int) -> None:
+        piece = rows_of(graph, pieces[number])
+        scatter_edges(
+            piece.indptr,
+            piece.indices,
+            piece.relations,
+            np.asarray(piece.weights, np.float32) * scale if weighted else None,
+            piece.first_row,
+            layout.starts,
+            layout.positions,
+            at[number],
+            out["heads"],
+            out["tails"],
+            out.get("relations"),
+            out.get("weights"),
+            groups,
+            seed,
+            int(firsts[number]),
+        )
 
-        sums, lock = dict.fromkeys(out, 0), threading.Lock()
+    sums, lock = dict.fromkeys(out, 0), threading.Lock()
 
-        def mix(group: int) -> None:
-            a, b = int(begins[group]), int(begins[group + 1])
-            ends = {name: array[a:b] for name, array in out.items()}
-            shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
-            found = {name: _sum(array) for name, array in ends.items()}
-            with lock:
-                for name, value in found.items():
-                    sums[name] += value
+    def mix(group: int) -> None:
+        a, b = int(mine[group]), int(mine[group + 1])
+        ends = {name: array[a:b] for name, array in out.items()}
+        optional = ends.get("relations"), ends.get("weights")
+        shuffle(ends["heads"], ends["tails"], *optional, seed, a)
+        found = {name: _sum(array) for name, array in ends.items()}
+        with lock:
+            for name, value in found.items():
+                sums[name] += value
 
-        spread(scatter, range(len(pieces)), threads)
-        spread(mix, range(buckets * groups), threads)
-        for array in out.values():
-            if sync and isinstance(array, np.memmap):
-                array.flush()
-    save_npy(folder, "offsets.npy", begins[::groups])
-    FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity, "sums": sums})
+    spread(scatter, range(len(pieces)), threads)
+    spread(mix, range(buckets * groups), threads)
+    # Ranks on other hosts read the files from the disk. A single rank need not wait: checksums find
+    # what a power failure damages.
+    for array in out.values():
+        if comm.size > 1 and isinstance(array, np.memmap):
+            array.flush()
+    every_sum = comm.allgather(sums)
+    if comm.rank == 0:
+        save_npy(folder, "offsets.npy", np.array(offsets))
+        total = {name: sum(one[name] for one in every_sum) for name in kinds}
+        columns = [name for name in _OPTIONAL if name in kinds]
+        FORMAT.save(folder, {"columns": columns, "of": identity, "sums": total})
+    comm.barrier()
+    if comm.size > 1:
+        return EdgeBuckets.open(folder, layout, relations)
     for array in out.values():
         array.flags.writeable = False
-    return EdgeBuckets(out["heads"], out["tails"], out.get("relations"), begins[::groups].copy())
+    optional = out.get("relations"), np.array(offsets), out.get("weights")
+    return EdgeBuckets(out["heads"], out["tails"], *optional)
+
+
+def not_shared(who: str, what: str) -> UsageError:
+    """Return the error of a host that does not see the files of a run that another has written."""
+    return UsageError(
+        f"{who} does not see {what}",
+        expected="a run in a folder that all hosts share",
+        remedy="Give a folder on shared storage",
+    )
 
 
 def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
@@ -354,13 +432,13 @@ def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None)
     return int(total.max(initial=0))
 
 
-def row_pieces(graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first row, last row) of consecutive rows with about ``PIECE`` edges."""
+def row_pieces(graph: Graph, size: int = PIECE) -> Iterator[tuple[int, int, int]]:
+    """Yield (shard, first row, last row) of consecutive rows with about ``size`` edges."""
     for number in range(graph.num_shards):
         shard = graph.shard(number)
         start = 0
         while start < shard.rows:
-            wanted = int(shard.indptr[start]) + PIECE
+            wanted = int(shard.indptr[start]) + size
             stop = int(np.searchsorted(shard.indptr, wanted, side="right")) - 1
             stop = min(max(stop, start + 1), shard.rows)
             yield number, start, stop
@@ -373,23 +451,49 @@ def rows_of(graph: Graph, piece: tuple[int, int, int]) -> CSR:
     return graph.shard(shard).row_range(start, stop)
 
 
-def _mapped(path: Path, edges: int, dtype: DTypeLike) -> Array:
-    if edges == 0:
-        with path.open("wb") as file:
-            np.save(file, np.empty(0, dtype))
-        return np.empty(0, dtype)
-    array: Array = np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-    # If the disk is full, a write to a mapped page ends the process: allocate all space before.
-    fd = os.open(path, os.O_RDWR)
-    try:
-        os.posix_fallocate(fd, 0, path.stat().st_size)
-    finally:
-        os.close(fd)
-    return array
+def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
+    with full_disk_explained(path):
+        if edges == 0:
+            np.save(path, np.empty(0, dtype))
+            return
+        np.lib.format.open_memmap(path, "w+", dtype, (edges,))
+        # If the disk is full, a write to a mapped page ends the process: allocate all space before.
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+
+
+def _open(path: Path) -> Array:
+    # A file without edges cannot be mapped.
+    empty = path.stat().st_size <= _HEADER
+    found: Array = np.load(path, mmap_mode=None if empty else "r+")
+    return found
 
 
 def _sum(array: Array) -> int:
-    return int(array.sum(dtype=np.int64))
+    words = array.view(np.int32) if array.dtype == np.float32 else array
+    return int(words.sum(dtype=np.int64))
+
+
+def _total_weight(rows: CSR, graph: Graph) -> float:
+    weights = np.asarray(rows.weights, np.float64)
+    bad = np.flatnonzero(~((weights >= 0) & np.isfinite(weights.astype(np.float32))))
+    if len(bad):
+        source = rows.first_row + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        ends = graph.user_ids([source, int(rows.indices[bad[0]])]).to_pylist()
+        raise InputError(
+            f"{graph.path} has a weight that --weighted cannot use, on the edge from {ends[0]} "
+            f"to {ends[1]}",
+            expected="weights of 0 or more, finite in single precision",
+            got=str(weights[bad[0]]),
+            remedy="Correct the weight and run penstock etl again, or train without --weighted",
+        )
+    return float(weights.sum())
+
+
+def _over_mean(total: float, edges: int, graph: Graph) -> float:
+    if total == 0:
+        raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
+    return edges / total
 
 
 def _digest(array: Array) -> str:

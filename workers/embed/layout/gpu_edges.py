@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import AnyArray, Array, DeviceArray
+from penstock.arrays import Array, DeviceArray
 from penstock.csr import offsets_of
-from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges
+from penstock.workers.embed.layout.buckets import BatchColumns, EdgeBuckets, PhaseEdges
 
-DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None]
-"""Heads, tails and relations of all edges."""
+DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None, DeviceArray | None]
+"""Heads, tails, relations and weights of all edges."""
 
 _SHARE = 0.5  # share of the free memory that all edges may take
 
@@ -34,8 +34,8 @@ class DeviceEdges(PhaseEdges):
     there: tuple[DeviceArray, ...]
     copied: Future[None]
 
-    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
-        """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
+    def batch(self, start: int, stop: int) -> BatchColumns:
+        """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
         import cupy
 
         from penstock.kernels.cuda.buckets import mix_edges
@@ -44,12 +44,14 @@ class DeviceEdges(PhaseEdges):
         size = max(0, min(stop, self.count) - start)
         heads, tails = cupy.empty(size, self.dtype), cupy.empty(size, self.dtype)
         relations = None if self.relations is None else cupy.empty(size, cupy.int32)
-        heads_in, tails_in, relations_in, *tables = self.there
+        weights = None if self.weights is None else cupy.empty(size, cupy.float32)
+        heads_in, tails_in, relations_in, weights_in, *tables = self.there
         begins, offsets, head_rows, tail_rows, keys = tables
         mix_edges(
             heads_in,
             tails_in,
             relations_in,
+            weights_in,
             begins,
             offsets,
             head_rows,
@@ -57,16 +59,16 @@ class DeviceEdges(PhaseEdges):
             keys,
             self.count,
             start,
-            (heads, tails, relations),
+            (heads, tails, relations, weights),
         )
-        return heads, relations, tails
+        return heads, relations, tails, weights
 
 
 def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
     """Return a copy of all edges on the current GPU, or None if it would take too much memory."""
     import cupy
 
-    columns = buckets.heads, buckets.tails, buckets.relations
+    columns = buckets.heads, buckets.tails, buckets.relations, buckets.weights
     pool = cupy.get_default_memory_pool()
     free = cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
     if sum(column.nbytes for column in columns if column is not None) > _SHARE * free:
@@ -91,7 +93,16 @@ def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> Device
     """
     import cupy
 
-    names = ("heads", "tails", "relations", "begins", "offsets", "head_rows", "tail_rows")
+    names = (
+        "heads",
+        "tails",
+        "relations",
+        "weights",
+        "begins",
+        "offsets",
+        "head_rows",
+        "tail_rows",
+    )
     given = {name: getattr(edges, name) for name in (*names, "keys", "dtype", "count")}
     if columns is not None:
         tables = (edges.begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
@@ -104,7 +115,7 @@ def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> Device
     # longer read what this memory held before.
     copies = [
         None if column is None else cupy.empty(edges.count, column.dtype)
-        for column in (edges.heads, edges.tails, edges.relations)
+        for column in (edges.heads, edges.tails, edges.relations, edges.weights)
     ]
     # first edge of each run; runs are contiguous there
     begins = offsets_of(np.diff(edges.offsets))[:-1]
@@ -124,7 +135,8 @@ def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, fre
 
     with device, cupy.cuda.Stream(non_blocking=True) as stream:
         stream.wait_event(free)
-        for here, there in zip((edges.heads, edges.tails, edges.relations), columns, strict=True):
+        given = edges.heads, edges.tails, edges.relations, edges.weights
+        for here, there in zip(given, columns, strict=True):
             if here is None or there is None:
                 continue
             for begin, at, stop in zip(

@@ -44,9 +44,10 @@ class SharedRelations:
     def __init__(
         self, comm: AnyCommunicator, table: Table | None, rules: EmbedRules, every: int
     ) -> None:
-        self.comm, self.table, self.optimizer = comm, table, rules.optimizer
+        self.comm, self.optimizer = comm, rules.optimizer
+        self.table = table if comm.size > 1 else None  # a single rank has one copy
         self.every, self._batches, self._left = every, 0, 0
-        if table is not None:
+        if self.table is not None:
             self.start()
 
     def start(self) -> None:

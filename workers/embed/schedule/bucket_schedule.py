@@ -54,6 +54,7 @@ class BucketSchedule:
     """The steps of every epoch.
 
     order    in which labels 0 .. n - 1 meet
+    slots    the number of partitions that the buffer holds
     relabel  whether each epoch assigns other partitions to labels. The first state of an epoch has
              the partitions of the last state of the epoch before: nothing moves in between
     spread   whether a bucket is trained in equal shares in all states that hold it, instead of only
@@ -64,11 +65,16 @@ class BucketSchedule:
         self, order: PartitionOrder, *, seed: int = 0, relabel: bool = True, spread: bool = False
     ) -> None:
         self.order, self.seed, self.relabel, self.spread = order, seed, relabel, spread
+        self.slots = max(map(len, order.states))
         self._labels = cache(self._draw_labels)
 
     def __len__(self) -> int:
         """The number of states of an epoch."""
         return len(self.order.states)
+
+    def holders(self, epoch: int, number: int) -> tuple[int, ...]:
+        """Return the rank of each partition in a state of an epoch: a single rank has them all."""
+        return (0,) * self.order.partitions
 
     @cached_property
     def hiding(self) -> float:

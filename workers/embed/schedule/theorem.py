@@ -87,7 +87,7 @@ class Condition:
         partitions, machine = self.geometry.partitions, self.machine
         if partitions <= self.slots * self.ranks:
             return 0.0  # they all fit
-        swap = machine.seconds_per_byte * self.geometry.partition_bytes
+        swap = machine.seconds_per_byte * self.geometry.file_bytes
         trained = self.buckets * machine.seconds_per_edge * self.edges / partitions**2
         return swap / trained if trained else math.inf
 
@@ -152,7 +152,7 @@ class Condition:
     def _with(self, partitions: int, dim: int) -> Condition | None:
         """Return the condition of another table of the same nodes; None if no order exists."""
         before, rows = self.geometry, -(-self.nodes // partitions)
-        table = Geometry.of(partitions, rows, dim, before.states, before.places, before.files)
+        table = Geometry.of(partitions, rows, dim, before.states)
         buckets = self.buckets
         if partitions != before.partitions:
             try:

@@ -1,8 +1,9 @@
-"""A table that kvikio reads into GPU memory, with GPUDirect Storage.
+"""Files of a table that kvikio reads into GPU memory, with GPUDirect Storage.
 
-Without GPUDirect Storage, kvikio would read by POSIX through its own pinned buffers. ``DirectFile``
-does the same, and swaps in half the time while kernels train, since it computes sums on the host
-(benchmarks/results/embed.md). The small page that describes a place goes through host memory.
+Without GPUDirect Storage, kvikio would read by POSIX through its own pinned buffers.
+``PartitionFiles`` does the same, and swaps in half the time while kernels train, since it computes
+sums on the host (benchmarks/results/embed.md). The small page that describes a file goes through
+host memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import AnyArray
-from penstock.workers.embed.storage import THREADS, Geometry
-from penstock.workers.embed.storage.direct import DirectFile, reading, short_file, writing
+from penstock.workers.embed.storage import Version
+from penstock.workers.embed.storage.direct import (
+    OpenFile,
+    PartitionFiles,
+    reading,
+    short_file,
+    writing,
+)
 from penstock.workers.embed.storage.place import sum_of
 
 
@@ -37,57 +44,59 @@ def has_gds() -> bool:
     return bool(kvikio.cufile_driver.get("is_gds_available"))
 
 
-class KvikioFile(DirectFile):
-    """A table whose slots are in the current GPU's memory, moved by kvikio."""
+class _KvikioFile(OpenFile):
+    """The open file of a version, opened by kvikio, too."""
 
-    def __init__(
-        self,
-        path: Path,
-        geometry: Geometry,
-        *,
-        threads: int = THREADS,
-        device: bool = True,
-        read_only: bool = False,
-    ) -> None:
-        super().__init__(path, geometry, threads=threads, device=device, read_only=read_only)
+    def __init__(self, opened: OpenFile, *, to_write: bool) -> None:
+        super().__init__(opened.path, opened.fd, opened.why_not_direct)
         import kvikio
-        import kvikio.defaults
 
-        # Without GPUDirect Storage: still past the page cache, if this file
-        # system lets us, and as many requests at once as this table makes.
-        direct = self.why_not_direct is None
-        kvikio.defaults.set(
-            {
-                "auto_direct_io_read": direct,
-                "auto_direct_io_write": direct,
-                "num_threads": threads,
-            }
-        )
         try:
-            self._file: Any = kvikio.CuFile(self.path, "r" if read_only else "r+")
+            self.file: Any = kvikio.CuFile(self.path, "r+" if to_write else "r")
         except BaseException:
             super().close()
             raise
 
-    def store_chunk(self, memory: AnyArray, offset: int) -> int:
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self.file.close()
+
+
+class KvikioFiles(PartitionFiles):
+    """A table whose slots are in the current GPU's memory, moved by kvikio."""
+
+    def open(self, version: Version, *, to_write: bool) -> OpenFile:
+        """Open the file of a version."""
+        import kvikio.defaults
+
+        opened = super().open(version, to_write=to_write)
+        # Without GPUDirect Storage: still past the page cache, if this file
+        # system lets us, and as many requests at once as this table makes.
+        direct = opened.why_not_direct is None
+        kvikio.defaults.set(
+            {
+                "auto_direct_io_read": direct,
+                "auto_direct_io_write": direct,
+                "num_threads": self.threads,
+            }
+        )
+        return _KvikioFile(opened, to_write=to_write)
+
+    def store_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
         """Write a slot's bytes at ``offset``; return their sum, computed on the GPU."""
-        with _explained(writing, self.path, offset):
-            written = self._file.pwrite(memory, file_offset=offset).get()
+        with _explained(writing, file.path, offset):
+            written = file.file.pwrite(memory, file_offset=offset).get()
         assert written == memory.nbytes
         return sum_of(memory.view(np.uint64))
 
-    def load_chunk(self, memory: AnyArray, offset: int) -> int:
+    def load_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
         """Read a slot's bytes from ``offset``; return their sum, computed on the GPU."""
-        with _explained(reading, self.path, offset):
-            read = self._file.pread(memory, file_offset=offset).get()
+        with _explained(reading, file.path, offset):
+            read = file.file.pread(memory, file_offset=offset).get()
         if read != memory.nbytes:
-            raise short_file(self.path, offset + read)
+            raise short_file(file.path, offset + read)
         return sum_of(memory.view(np.uint64))
-
-    def close(self) -> None:
-        """Wait for requests in flight, and close the file."""
-        super().close()
-        self._file.close()
 
 
 @contextmanager

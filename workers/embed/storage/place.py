@@ -1,6 +1,6 @@
 """The page before a partition: the number of the version, and the sum of every chunk.
 
-It is written after the data, in the same place. If it has the expected number, and its sums match
+It is written after the data, in the same file. If it has the expected number, and its sums match
 the data, the data is all of that version.
 """
 
@@ -34,7 +34,7 @@ class Chunk:
     array: int
     start: int
     stop: int
-    offset: int  # in the file, from the beginning of the place
+    offset: int  # in the file
 
 
 def chunks(geometry: Geometry) -> Iterator[Chunk]:
@@ -71,11 +71,11 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
     """Return the sums of ``version``; CorruptFile if the page is of another version, or damaged."""
     found = _HEADER.unpack_from(page)
     (crc,) = struct.unpack_from("<I", page, PAGE - 4)
-    what = f"partition {version.partition} in {path} is damaged"
+    what = f"{path} is damaged"
     if found[0] != _MAGIC or crc != zlib.crc32(page[: PAGE - 4]):
         raise CorruptFile(
             what,
-            expected=f"the page of version {version.number} in place {version.place}",
+            expected=f"the page of version {version.number} of partition {version.partition}",
             got="a page that was never written" if not any(page) else "other bytes",
             remedy=RESTORE,
         )
@@ -90,20 +90,19 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
     if found[2:4] != (version.partition, version.number):
         raise CorruptFile(
             what,
-            expected=f"version {version.number} in place {version.place}",
+            expected=f"version {version.number} of partition {version.partition}",
             got=f"version {found[3]} of partition {found[2]}",
             remedy=RESTORE,
         )
     return list(struct.unpack_from(f"<{found[8]}Q", page, _SUMS))
 
 
-def check_sum(version: Version, chunk: Chunk, expected: int, got: int, path: Path, at: int) -> None:
+def check_sum(chunk: Chunk, expected: int, got: int, path: Path) -> None:
     """Raise CorruptFile unless a chunk has the sum in its page."""
     if expected != got:
         raise CorruptFile(
-            f"partition {version.partition} in {path} is damaged at offset {at}",
-            expected=f"{chunk.stop - chunk.start} bytes of version {version.number} "
-            f"with sum {expected:016x}",
+            f"{path} is damaged at offset {chunk.offset}",
+            expected=f"{chunk.stop - chunk.start} bytes with sum {expected:016x}",
             got=f"{got:016x}",
             remedy=RESTORE,
         )

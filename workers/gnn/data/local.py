@@ -64,6 +64,7 @@ class LocalGraph:
                   (indptr int64, classes int32, labelled bool); or None
     splits         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
     outputs       classes of the whole graph; 1 for values, 0 without labels
+    whole_rows    if some rows are left out: the sum of each column's row, and its number of loops
     """
 
     rank: int
@@ -85,6 +86,7 @@ class LocalGraph:
     outputs: int
     send: dict[int, Array] = field(default_factory=dict)
     receive: dict[int, slice] = field(default_factory=dict)
+    whole_rows: tuple[Array, Array] | None = None
 
     @property
     def counted(self) -> Array:

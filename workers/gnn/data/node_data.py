@@ -129,7 +129,7 @@ def read_nodes(
     kind = manifest.labels
     if for_training:
         _check_there(stored, manifest, graph)
-    features = _features(stored, manifest, graph)
+    features = checked_features(stored, manifest, graph)
     labels = None if kind is None else _labels(stored, manifest, graph)
     splits = np.full(len(stored.ids), -1, np.int8)
     if stored.splits is not None:
@@ -161,7 +161,8 @@ def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
 # -- features --------------------------------------------------------------------------------------
 
 
-def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+def checked_features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+    """Return the features of nodes as float32, or raise if one is missing or not finite."""
     features, entry = stored.features, manifest.features
     if features is None or entry is None:
         raise UsageError(

@@ -238,13 +238,14 @@ class Halo:
             for peer in sorted(came):
                 add_rows(x, where[peer], came[peer], self._pool)
 
-    def test(self) -> None:
-        """Make progress on messages; call it between pieces of computation."""
+    def test(self) -> bool:
+        """Make progress; return whether all have arrived. Call it between pieces of computation."""
         if self._forward or self._backward:
             with self._span("halo: test"):
                 for requests in (self._forward, self._backward):
                     if requests and self._comm.test(requests):
                         requests.clear()
+        return not (self._forward or self._backward)
 
     def _finish(self, requests: list[Requests]) -> None:
         with self._span("halo: wait"):

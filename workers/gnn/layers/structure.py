@@ -102,6 +102,8 @@ def _normalised(context: Context, plain: ScaledCSR) -> ScaledCSR:
 
 def _row_sums(context: Context) -> AnyArray:
     local = context.local
+    if local.whole_rows is not None:
+        return local.whole_rows[0]
     if local.weights is None:
         return np.diff(local.indptr).astype(np.float64)
     sums = np.zeros(local.owned)
@@ -114,6 +116,8 @@ def _row_sums(context: Context) -> AnyArray:
 
 def _loops(context: Context) -> AnyArray:
     local = context.local
+    if local.whole_rows is not None:
+        return local.whole_rows[1]
     found = np.zeros(local.owned, np.int64)
     for first in range(0, local.owned, _ROWS):
         last = min(first + _ROWS, local.owned)

@@ -205,17 +205,19 @@ def following(comm):
     """No stream waits for arrays in host memory: the host does, and there is no GPU to wait for."""
     left, right = neighbours(comm)
     came, half = np.zeros(MANY, int), np.full(MANY, comm.rank, np.float16)
-    before = len(comm._sends), len(comm._receives)
-    comm.follow(
-        [
-            comm.irecv(came, left),
-            [comm.isend(np.full(MANY, comm.rank), right), None],
-            comm.iallreduce(half, "max"),
-        ]
-    )
+    requests = [
+        comm.irecv(came, left),
+        [comm.isend(np.full(MANY, comm.rank), right), None],
+        comm.iallreduce(half, "max"),
+    ]
+    held = [weakref.ref(one) for one in flat(requests)]
+    comm.follow(requests)
     assert (came == left).all()
     assert (half == comm.size - 1).all()
-    assert (len(comm._sends), len(comm._receives)) == before
+    del requests
+    gc.collect()
+    assert len(held) > 1
+    assert all(one() is None for one in held)
     comm.follow(None)
     comm.synchronize()
     refused(lambda: comm.follow([5]))

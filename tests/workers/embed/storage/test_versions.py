@@ -16,7 +16,7 @@ from penstock.workers.training import checkpoint as module
 
 
 def test_the_best_checkpoint_stays_beside_the_last(small):
-    one = small(partitions=5, places=3)
+    one = small(partitions=5)
     one.epoch(0)
     one.save({"epoch": 0}, names=("last", "best"))
     best = one.contents()
@@ -25,7 +25,7 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
         one.save({"epoch": epoch})
     last = one.contents()
     one.close()
-    again = small(partitions=5, places=3)
+    again = small(partitions=5)
     found = {name: again.checkpoints.load(name) for name in ("last", "best")}
     assert found["best"].about == {"epoch": 0}
     assert found["last"].number == 4
@@ -40,7 +40,7 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
 
 def test_the_best_is_written_before_the_last_names_it(small, monkeypatch):
     """Killed between the two, a run would never write the best one again."""
-    one = small(partitions=5, places=3)
+    one = small(partitions=5)
     one.epoch(0)
     one.save({"epoch": 0}, names=("last", "best"))
     one.epoch(1)
@@ -176,3 +176,17 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small):
     finally:
         killed.close()
     assert positions == sorted(positions)
+
+
+def test_a_best_checkpoint_without_a_last_one_keeps_its_versions(small):
+    """A run is killed between the two, and saves at another moment when it is resumed."""
+    one = small(partitions=5)
+    one.epoch(0)
+    one.save({"epoch": 0}, names=("best",))
+    best = one.contents()
+    one.close()
+    again = small(partitions=5)
+    again.epoch(0)
+    again.epoch(1)
+    again.save({"epoch": 1})
+    np.testing.assert_array_equal(again.contents(again.checkpoints.load("best").versions), best)

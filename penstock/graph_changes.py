@@ -1,0 +1,168 @@
+"""What differs between two graphs: the comparison of every job with a base.
+
+An output keeps 64 bits of each row of its graph, because in a flow today's graph takes the place of
+yesterday's. Nodes are compared by internal id, which ``etl --base`` keeps. Files with the SHA-256
+that they had are not read, so that a comparison costs what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import CSR, EDGE_COLUMNS
+from penstock.errors import BaseRefused, CorruptFile
+from penstock.files import FileEntry, save_npy
+from penstock.graph import Graph, load_npy
+from penstock.threads import spread
+from penstock.writer import row_cuts
+
+_EDGES = 1 << 18  # looked at together: small enough to stay in the cache
+_PRINTS = "_rows.npy"
+_FACTORS = tuple(0x9E3779B97F4A7C15 * odd % 2**64 for odd in (1, 3, 5, 7, 9))
+_WAYS = ("undirected", "directed")
+
+
+def another_kind(path: Any, what: str, before: Any, now: Any) -> BaseRefused:
+    """Return the error of a base that differs from today's graph in ``what``."""
+    return BaseRefused(
+        f"{path} is a base of another kind: {what}",
+        expected=str(before),
+        got=str(now),
+        remedy="Make both graphs with the same options, or leave --base out",
+    )
+
+
+def _kind_of(graph: Graph) -> dict[str, Any]:
+    import pyarrow.parquet as pq
+
+    about, ids = graph.manifest, pq.read_schema(graph.ids_file).field("id").type
+    return {
+        "edges": _WAYS[about.directed],
+        "zoo": about.graphs is not None,
+        "ids": str(ids).removeprefix("large_"),
+        **{f"type of {name}": about.dtypes.get(name) for name in ("indices", *EDGE_COLUMNS)},
+        "relations": None if about.relations is None else [*about.relations],
+    }
+
+
+def _check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for what, old in before.items():
+        new = now[what]
+        if what == "relations" and old is not None and new is not None:
+            new = new[: len(old)]  # new ones follow
+        if old != new:
+            raise another_kind(path, what, old, new)
+
+
+@dataclass(frozen=True, eq=False)
+class RowPrints:
+    """64 bits of each node's row, and of its user's id, which an output keeps of its graph.
+
+    bits   (2, nodes) uint64: of rows, and of ids
+    kind   of the graph, as JSON; files: what the bits were made of, by range of rows
+    """
+
+    bits: Array
+    kind: dict[str, Any]
+    files: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        columns: Collection[str] = (),
+        *,
+        nodes: Sequence[Array] = (),
+        known: RowPrints | None = None,
+    ) -> RowPrints:
+        """Return the prints of a graph.
+
+        columns  edge columns that count, besides the neighbours
+        nodes    (nodes,) columns whose values of the neighbours count, too
+        known    earlier prints, whose ranges with the same files are not read
+        """
+        from penstock.splits import id_keys
+
+        bits = np.zeros((2, graph.num_nodes), np.uint64)
+        files, missing = {}, []
+        for number, shard in enumerate(graph.manifest.shards):
+            names = ("indptr", "indices", *sorted(columns))
+            sums = [graph.manifest.files[f"shards/{number:05d}/{n}.npy"].sha256 for n in names]
+            name = f"{shard.start}:{shard.stop} {' '.join(names)}"
+            files[name] = sha256("".join(sums).encode()).hexdigest()
+            if not nodes and known is not None and known.files.get(name) == files[name]:
+                bits[0, shard.start : shard.stop] = known.bits[0, shard.start : shard.stop]
+            else:
+                missing.append(number)
+
+        def read(number: int) -> None:
+            rows = graph.shard(number)
+            bits[0, rows.first_row : rows.first_row + rows.rows] = _bits_of_rows(
+                rows, columns, nodes
+            )
+
+        spread(read, missing)
+        files["ids"] = graph.manifest.files[graph.ids_file.name].sha256
+        if known is not None and known.files["ids"] == files["ids"]:
+            bits[1] = known.bits[1]
+        else:
+            bits[1] = id_keys(graph.user_ids())
+        return cls(bits, _kind_of(graph), files)
+
+    def changed_since(self, before: RowPrints, path: Path) -> Array:
+        """Return which nodes have another row or user's id than ``before``, or are new: (nodes,)
+        bool.
+
+        path  of the base, for the error if the graphs are of different kinds
+        """
+        _check_kind(path, before.kind, self.kind)
+        both = min(before.bits.shape[1], self.bits.shape[1])
+        changed = np.ones(self.bits.shape[1], bool)
+        changed[:both] = (before.bits[:, :both] != self.bits[:, :both]).any(axis=0)
+        return changed
+
+    def save(self, root: Path) -> FileEntry:
+        """Write the bits; ``about`` belongs into the manifest."""
+        return save_npy(root, _PRINTS, self.bits)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The kind of the graph, and what the bits were made of."""
+        return {"kind": self.kind, "files": self.files}
+
+    @classmethod
+    def load(cls, root: Path, about: dict[str, Any]) -> RowPrints:
+        """Read what ``save`` wrote."""
+        bits = load_npy(root / _PRINTS)
+        if bits.ndim != 2 or len(bits) != 2 or bits.dtype != np.uint64:
+            raise CorruptFile(f"{root / _PRINTS} is damaged", expected="(2, nodes) uint64")
+        return cls(bits, about["kind"], about["files"])
+
+
+def _bits_of_rows(rows: CSR, columns: Collection[str], nodes: Sequence[Array]) -> Array:
+    from penstock.kernels.cpu.small_graphs import structures
+
+    found = np.empty(rows.rows, np.uint64)
+    for low, high in row_cuts(rows.indptr, _EDGES):
+        some = rows.row_range(low, high)
+        keys = some.indices.astype(np.int64)
+        more = [getattr(some, name) for name in sorted(columns)]
+        more += [column[some.indices] for column in nodes]
+        for column, factor in zip(more, _FACTORS, strict=False):
+            keys ^= (_bits(column).astype(np.uint64) * np.uint64(factor)).view(np.int64)
+        keys += np.repeat(np.arange(some.rows), some.degrees())  # a row as a graph of one node
+        ends = np.arange(some.rows + 1), np.asarray(some.indptr)
+        found[low:high] = structures(*ends, keys)[:, 0] ^ some.degrees().astype(np.uint64)
+    return found
+
+
+def _bits(array: Array) -> Array:
+    """Return numbers as whole ones of their size, so that NaN equals itself."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

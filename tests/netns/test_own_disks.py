@@ -1,0 +1,51 @@
+"""Hosts that share only the run's folder train embeddings together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from embed_runs import same
+
+from penstock import ClusterSpec, embed, generate
+from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
+from penstock.errors import PenstockError
+
+pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+
+OPTIONS: dict[str, Any] = {"partitions": 8, "dim": 8, "epochs": 3, "batch": 25, "negatives": 16}
+WORDS = " ".join(f"--{name} {value}" for name, value in OPTIONS.items())
+WHERE = "--parts 2 --cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0"
+
+
+def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_path: Path) -> None:
+    """The graph and the partitions of each rank are on a disk that only its host mounts."""
+    try:
+        find_launcher(None, loaded_library())
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")
+    graph, run = tmp_path / "g", tmp_path / "run"
+    generate("kg", graph, entities=300, triples=3000, relations=5, quiet=True)
+    with make_hosts(2) as hosts:
+        for host in hosts.names:
+            assert hosts.run(host, ["cp", "-r", graph, hosts.tmp]).wait() == 0
+        command = [sys.executable, "-P", "-m", "penstock", "embed", "train", f"{hosts.tmp}/g", run]
+        done = hosts.run(
+            "h1",
+            [*command, *WORDS.split(), *WHERE.split(), "--worker-scratch", f"{hosts.tmp}/scratch"],
+            cwd=tmp_path,
+            env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        _, said = done.communicate(timeout=300)
+        assert done.returncode == 0, said
+    # Two ranks of one host train the same vectors.
+    here = ClusterSpec(cluster="mpi", workers=2)
+    embed.train(graph, tmp_path / "whole", cluster=here, parts=2, **OPTIONS)
+    same(run, tmp_path / "whole")

@@ -1,0 +1,141 @@
+"""The comparison of two graphs: every difference and nothing else, at the cost of what changed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.csr import CSR, EDGE_COLUMNS
+from penstock.errors import CorruptFile, InputError
+from penstock.graph import Graph
+from penstock.graph_changes import RowPrints
+from penstock.writer import create_graph
+
+
+def edges_of(random, nodes, count):
+    return {
+        "sources": random.integers(0, nodes, count),
+        "targets": random.integers(0, nodes, count),
+        "weights": random.random(count, dtype=np.float32),
+        "relations": random.integers(0, 3, count).astype(np.int32),
+        "times": random.integers(0, 9, count),
+    }
+
+
+def save(path, edges, ids, *, shard_edges=50, leave_out=(), relations=3, **about):
+    edges = {name: column for name, column in edges.items() if name not in leave_out}
+    with create_graph(path) as writer:
+        writer.edges(CSR.from_edges(nodes=len(ids), **edges), shard_edges=shard_edges)
+        writer.nodes(ids)
+        if "relations" in edges:
+            about["relations"] = tuple(f"r{number}" for number in range(relations))
+        writer.manifest = replace(writer.manifest, **about)
+    return Graph.open(path)
+
+
+def row_of(graph, node):
+    csr = graph.csr()
+    part = slice(csr.indptr[node], csr.indptr[node + 1])
+    return [array[part].tolist() for name, array in csr.arrays() if name != "indptr"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    nodes, more = int(random.integers(1, 120)), int(random.integers(-20, 20))
+    after_nodes = max(1, nodes + more)
+    edges = edges_of(random, nodes, int(random.integers(0, 600)))
+    after = {name: column.copy() for name, column in edges.items()}
+    some = random.random(len(after["sources"])) < random.choice([0, 0.01, 0.3])
+    for name, column in edges_of(random, after_nodes, int(some.sum())).items():
+        after[name][some] = column
+    kept = (after["sources"] < after_nodes) & (after["targets"] < after_nodes)
+    kept &= random.random(len(kept)) < random.choice([0.98, 1])
+    after = {name: column[kept] for name, column in after.items()}
+    ids, after_ids = np.arange(nodes) * 7, np.arange(after_nodes) * 7
+    after_ids[random.random(after_nodes) < 0.05] *= -1
+    base = save(tmp_path / "base", edges, ids, shard_edges=int(random.choice([20, 50, 1000])))
+    graph = save(tmp_path / "graph", after, after_ids, shard_edges=int(random.choice([20, 50])))
+    users = base.user_ids().to_pylist(), graph.user_ids().to_pylist()
+    expected = [
+        node >= nodes
+        or users[0][node] != users[1][node]
+        or row_of(base, node) != row_of(graph, node)
+        for node in range(after_nodes)
+    ]
+    before = RowPrints.of(base, EDGE_COLUMNS)
+    for known in (None, before):
+        after = RowPrints.of(graph, EDGE_COLUMNS, known=known)
+        assert after.changed_since(before, base.path).tolist() == expected
+
+
+def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    edges, ids = edges_of(random, 40, 200), np.arange(40)
+    base = save(tmp_path / "base", edges, ids)
+    edges["weights"][7] += 1
+    graph = save(tmp_path / "graph", edges, ids)
+    for columns, changed in (((*EDGE_COLUMNS,), [edges["sources"][7]]), (("times",), [])):
+        before, after = (RowPrints.of(one, columns) for one in (base, graph))
+        assert np.flatnonzero(after.changed_since(before, base.path)).tolist() == changed
+
+
+def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
+    graph = save(tmp_path / "g", edges_of(np.random.default_rng(5), 40, 200), np.arange(40))
+    values = np.zeros(40, np.int32)
+    before = RowPrints.of(graph, nodes=(values, values))
+    values[11] = 7
+    after = RowPrints.of(graph, nodes=(np.zeros(40, np.int32), values), known=before)
+    expected = [node for node in range(40) if 11 in row_of(graph, node)[0]]
+    assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
+
+
+def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
+    graph = save(tmp_path / "g", edges_of(np.random.default_rng(6), 9, 20), np.arange(9))
+    prints = RowPrints.of(graph)
+    prints.save(tmp_path)
+    again = RowPrints.load(tmp_path, json.loads(json.dumps(prints.about)))
+    assert not prints.changed_since(again, tmp_path).any()
+    np.save(tmp_path / "_rows.npy", prints.bits[0])
+    with pytest.raises(CorruptFile):
+        RowPrints.load(tmp_path, prints.about)
+
+
+def test_files_that_are_the_same_are_not_read(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    edges, ids = edges_of(random, 400, 4000), np.arange(400)
+    base = save(tmp_path / "base", edges, ids, shard_edges=200)
+    before = RowPrints.of(base, EDGE_COLUMNS)
+    edges["weights"][9] += 1
+    graph = save(tmp_path / "graph", edges, ids, shard_edges=200)
+    assert graph.num_shards > 10
+    changed = graph.manifest.files.items() - base.manifest.files.items()
+    (shard,) = {Path(name).parent for name, _ in changed}
+    for name, entry in graph.manifest.files.items():
+        if Path(name).parent not in (shard, Path()):  # whoever opens it finds no array
+            (graph.path / name).write_bytes(bytes(entry.bytes))
+    after = RowPrints.of(graph, EDGE_COLUMNS, known=before)
+    assert np.flatnonzero(after.changed_since(before, base.path)).tolist() == [edges["sources"][9]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"directed": False},
+        {"leave_out": ("weights",)},
+        {"leave_out": ("relations",)},
+        {"relations": 2},
+        {"ids": [str(node) for node in range(30)]},
+    ],
+    ids=str,
+)
+def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    edges = edges_of(np.random.default_rng(3), 30, 100)
+    edges["relations"] %= 2
+    base = save(tmp_path / "base", edges, np.arange(30))
+    given = {"ids": np.arange(30), **change}
+    graph = save(tmp_path / "graph", edges, **given)
+    with pytest.raises(InputError):
+        RowPrints.of(graph).changed_since(RowPrints.of(base), base.path)

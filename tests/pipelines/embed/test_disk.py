@@ -1,0 +1,70 @@
+"""The disk space of training out of core is known before it starts, and is not exceeded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_disks import mount, unmount
+
+from penstock import CSR, ClusterSpec, Graph, embed
+from penstock.errors import CapacityError
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+NODES = 4000
+OPTIONS: dict[str, Any] = {"dim": 64, "batch": 50, "negatives": 8, "epochs": 2, "partitions": 8}
+TABLE = 2 * 4 * NODES * OPTIONS["dim"]
+
+
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A graph whose vectors are much larger than its edges."""
+    path = tmp_path_factory.mktemp("sparse") / "g"
+    with Graph.create(path) as writer:
+        writer.edges(CSR.from_edges(*np.random.default_rng(0).integers(0, NODES, (2, 6000)), NODES))
+        writer.nodes(np.arange(NODES))
+    return Graph.open(path)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which a small disk can be mounted."""
+    yield tmp_path / "disk"
+    if (tmp_path / "disk").is_mount():
+        unmount(tmp_path / "disk")
+
+
+def test_a_run_takes_what_its_disk_has(sparse: Graph, tmp_path: Path, disk: Path) -> None:
+    """The disk holds two versions of each partition if they fit, else one and a few more."""
+    size = round(1.7 * TABLE)
+    mount(disk, f"size={size}")
+    options = {**OPTIONS, "cluster": ClusterSpec(cluster="threads")}
+    ample = embed.train.plan(sparse, tmp_path / "run", **options).disk.bytes or 0
+    tight = embed.train.plan(sparse, disk / "run", **options).disk.bytes or 0
+    assert 2 * TABLE < ample < 2.3 * TABLE
+    assert 1.3 * TABLE < tight < size
+    embed.train(sparse, tmp_path / "run", **options)
+    embed.train(sparse, disk / "run", **options)
+    ours, theirs = (embed.vectors(at / "run").values for at in (disk, tmp_path))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_scratch_disk_that_is_too_small_is_said_before(
+    sparse: Graph, tmp_path: Path, disk: Path
+) -> None:
+    spec = ClusterSpec(cluster="threads", worker_scratch=mount(disk, "size=80m"))
+    options = {**OPTIONS, "cluster": spec}
+    assert "scratch" in dict(embed.train.plan(sparse, tmp_path / "run", **options).steps)
+    options["dim"] = 4096
+    with pytest.raises(CapacityError) as error:
+        embed.train(sparse, tmp_path / "run", **options)
+    assert str(disk) in str(error.value)
+    assert not (tmp_path / "run").exists()
+    # In memory, nothing is written to scratch.
+    options |= {"dim": 8, "partitions": 1}
+    assert "scratch" not in dict(embed.train.plan(sparse, tmp_path / "run", **options).steps)

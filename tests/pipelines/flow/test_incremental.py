@@ -1,0 +1,145 @@
+"""Flows with ``incremental``: stages start from previous outputs, and every Nth run is whole."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import Graph
+from penstock.errors import UsageError
+from penstock.pipelines.cli import run
+from penstock.pipelines.flow.document import read_flow
+
+FLOW = """
+folder: out
+incremental: true
+rebuild_every: 3
+stages:
+  graph: {job: etl, input: edges.parquet, directed: true}
+  parts: {job: centrality, input: zoo.parquet, format: zoo, metrics: pagerank}
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(FLOW)
+    return tmp_path
+
+
+def write_day(day):
+    """Write a ring whose nodes come and go, and three small graphs, of which one changes."""
+    ring = np.arange(day, day + 50)
+    table = {"src": [f"n{n}" for n in ring], "dst": [f"n{n}" for n in np.roll(ring, 1)]}
+    pq.write_table(pa.table(table), "edges.parquet")
+    chain = [(2, number, number + 1) for number in range(day + 4)]
+    ends = [(0, 0, 1), (0, 1, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0), *chain]
+    rows = dict(zip(("graph_id", "src", "dst"), zip(*ends, strict=True), strict=True))
+    pq.write_table(pa.table({name: list(each) for name, each in rows.items()}), "zoo.parquet")
+
+
+def night(capsys, *more, code=0):
+    """Run the flow and return its stages."""
+    capsys.readouterr()
+    assert run(["run", "flow.yaml", "--json", "--no-report", *more]) == code
+    return json.loads(capsys.readouterr().out)["stages"]
+
+
+def ids():
+    graph = Graph.open("out/graph")
+    return dict(zip(graph.user_ids(np.arange(graph.num_nodes)).to_pylist(), range(50), strict=True))
+
+
+def test_a_stage_starts_from_its_previous_output_and_every_third_run_is_whole(home, capsys):
+    based, whole = [], []
+    for day in range(1, 6):
+        write_day(day)
+        stages = night(capsys)
+        based.append([stages[name]["based"] for name in ("graph", "parts")])
+        whole.append(stages["graph"]["rebuilt"]["run"])
+        if all(based[-1]):
+            assert stages["parts"]["report"]["from_base"] == {
+                "what": "graphs",
+                "kept": 2,
+                "made": 1,
+            }
+            assert stages["graph"]["rebuilt"]["seconds"] > 0
+    assert based == [[False] * 2, [True] * 2, [True] * 2, [False] * 2, [True] * 2]
+    assert whole[0] == whole[1] == whole[2] != whole[3] == whole[4]
+    assert not Path("out/.flow/previous").exists()
+
+
+def test_nodes_keep_their_ids_until_a_run_is_whole(home, capsys):
+    write_day(1)
+    night(capsys)
+    first = ids()
+    write_day(2)
+    night(capsys)
+    assert all(ids()[name] == number for name, number in first.items() if name != "n1")
+    write_day(3)
+    assert night(capsys, "--force")["graph"]["based"] is False
+    assert [*ids()] == sorted(ids())
+
+
+def test_an_unchanged_stage_is_skipped_and_a_refused_base_is_not_the_end(home, capsys):
+    write_day(1)
+    night(capsys)
+    assert {one["state"] for one in night(capsys).values()} == {"skipped"}
+    Path("flow.yaml").write_text(FLOW.replace("directed: true", "directed: false"))
+    graph = night(capsys)["graph"]  # yesterday's graph has a direction
+    assert (graph["state"], graph["based"]) == ("done", False)
+    assert graph["why_whole"]
+    assert not Graph.open("out/graph").manifest.directed
+
+
+def test_the_next_run_starts_from_the_output_before_one_that_failed(home, capsys):
+    write_day(1)
+    night(capsys)
+    first = ids()
+    Path("edges.parquet").write_text("not Parquet")
+    assert night(capsys, code=1)["graph"]["state"] == "failed"
+    write_day(2)
+    graph = night(capsys)["graph"]
+    assert graph["based"]
+    assert graph["rebuilt"]["runs_since"] == 1
+    assert all(ids()[name] == number for name, number in first.items() if name != "n1")
+
+
+def test_only_stages_with_a_base_are_incremental(home):
+    stages = """
+  g: {job: etl, input: e.parquet}
+  own: {job: etl, input: e.parquet, base: other}
+  never: {job: etl, input: e.parquet, incremental: false}
+  near: {job: vectors export, input: v.parquet, format: npy}
+  f: {python: "f:f", input: g}
+"""
+
+    def incremental(text):
+        Path("flow.yaml").write_text(text)
+        return {n for n, one in read_flow(home / "flow.yaml").stages.items() if one.incremental}
+
+    assert incremental(f"incremental: true\nstages: {stages}") == {"g"}
+    assert incremental("stages: {g: {job: etl, input: e, incremental: true}}") == {"g"}
+    for bad in (
+        "stages: {g: {job: generate sbm, incremental: true}}",
+        "stages: {f: {python: 'f:f', incremental: true}}",
+        "rebuild_every: 3\nstages: {g: {job: etl, input: e}}",
+        "incremental: true\nrebuild_every: 0\nstages: {g: {job: etl, input: e}}",
+    ):
+        with pytest.raises(UsageError):
+            incremental(bad)
+
+
+def test_the_plan_says_what_a_stage_starts_from(home, capsys):
+    def planned():
+        capsys.readouterr()
+        assert run(["run", "flow.yaml", "--plan", "--json"]) == 0
+        return {one["name"]: one["why"] for one in json.loads(capsys.readouterr().out)["stages"]}
+
+    write_day(1)
+    night(capsys)
+    write_day(2)
+    assert "previous" in planned()["graph"]

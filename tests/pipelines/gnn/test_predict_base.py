@@ -1,0 +1,156 @@
+"""Predictions with a base: those without one to the last bit, of which only some are computed."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import etl, gnn
+from penstock.errors import InputError
+
+NODES, REACH = 1500, 4  # a ring in which each node has the next four as neighbours
+
+
+def write_tables(folder: Path, *, moved=(), cut=(), more=()):
+    """Write the ring: nodes ``moved`` have other features, edges of ``cut`` are gone."""
+    random = np.random.default_rng(0)
+    source = np.repeat(np.arange(NODES), REACH)
+    target = (source + np.tile(np.arange(1, REACH + 1), NODES)) % NODES
+    kept = ~np.isin(source, cut)
+    added = np.array(more, np.int64).reshape(-1, 2).T
+    ends = np.concatenate([np.stack([source[kept], target[kept]]), added], axis=1)
+    count = int(max(NODES - 1, ends.max())) + 1
+    shape = NODES + 2, 20
+    values = (random.normal(size=shape) * (random.random(shape) < 0.4))[:count]
+    values[list(moved)] += 1
+    weights = (ends * [[3], [7]]).sum(axis=0) % 10 + 1
+    folder.mkdir()
+    edges = {"src": ends[0], "dst": ends[1], "weight": weights.astype(np.float32)}
+    nodes = {"id": np.arange(count), "label": np.arange(count) // 400}
+    nodes["x"] = pa.array(list(values.astype(np.float32)))
+    nodes["split"] = np.where(np.arange(count) % 3, "train", "test")
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    pq.write_table(pa.table(nodes), folder / "nodes.parquet")
+
+
+def make_graph(folder: Path, *, directed=False, base=None, **changes):
+    write_tables(folder, **changes)
+    table = {"nodes": folder / "nodes.parquet", "label": "label", "split": "split"}
+    etl(
+        folder / "edges.parquet",
+        folder / "g",
+        feature_columns=["x"],
+        directed=directed,
+        base=base and base / "g",
+        **table,
+    )
+
+
+def table(out: Path) -> pa.Table:
+    return pq.read_table(out / "part-00000.parquet")
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two outputs have the same rows, to the bit."""
+    one, other = table(one), table(other)
+    return one.schema.equals(other.schema) and one.equals(other)
+
+
+MODELS = {
+    "gcn": {"model": "gcn"},
+    "gcn, weighted, three layers": {"model": "gcn", "layers": 3, "weighted": True, "norm": "layer"},
+    "sage": {"model": "sage", "residual": True},
+    "sage max": {"model": "sage", "aggregate": "max"},
+    "gin": {"model": "gin"},
+    "gat": {"model": "gat", "heads": 2},
+    "one layer": {"model": "gcn", "layers": 1},
+    "aggregated first": {"model": "gcn", "order": "aggregate"},
+    "sparse": {"model": "sage", "feature_layout": "sparse"},
+}
+CHANGES = {
+    "rows": {"cut": (700, 701), "more": ((50, 53), (50, 57))},
+    "features": {"moved": (300, 301)},
+    "all": {"cut": (9,), "moved": (1200,), "more": ((100, NODES), (NODES, NODES + 1))},
+}
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["", "hidden"])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_result_is_that_of_a_whole_prediction(tmp_path, model, hidden):
+    options = MODELS[model]
+    small = {} if options.get("layers") == 1 else {"hidden": 40}
+    directed = model in ("sage", "gat")
+    make_graph(tmp_path / "before", directed=directed)
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, **{**small, **options})
+    columns = {"embeddings": options.get("layers") != 1, "probabilities": True}
+    columns["keep_hidden"] = hidden
+    gnn.predict(tmp_path / "run", tmp_path / "p0", **columns)
+    for number, (name, changes) in enumerate(CHANGES.items()):
+        day = tmp_path / str(number)
+        make_graph(day, directed=directed, base=tmp_path / "before", **changes)
+        given = {"graph": day / "g", **columns}
+        gnn.predict(tmp_path / "run", day / "whole", **given)
+        report = gnn.predict(tmp_path / "run", day / "p", base=tmp_path / "p0", **given)
+        assert same(day / "whole", day / "p"), name
+        assert not same(day / "p", tmp_path / "p0")
+        assert 0 < report.from_base.made < 150
+        again = gnn.predict(tmp_path / "run", day / "q", base=day / "p", **given)
+        assert again.from_base.made == 0
+        assert same(day / "q", day / "p")
+
+
+def test_fewer_nodes_and_a_base_of_a_base(tmp_path):
+    make_graph(tmp_path / "before", more=((3, NODES), (NODES, NODES + 1)))
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, hidden=8)
+    gnn.predict(tmp_path / "run", tmp_path / "p0", keep_hidden=True)
+    base = tmp_path / "p0"
+    for number, changes in enumerate(({}, {"cut": (4,)}, {"cut": (4, 5), "moved": (8,)})):
+        day = tmp_path / str(number)
+        make_graph(day, base=tmp_path / "before", **changes)
+        gnn.predict(tmp_path / "run", day / "whole", graph=day / "g")
+        gnn.predict(tmp_path / "run", day / "p", graph=day / "g", base=base)
+        assert same(day / "whole", day / "p")
+        base = day / "p"
+
+
+def test_hidden_values_leave_less_to_compute_but_the_same_nodes(tmp_path):
+    """The count is of predictions; what their receptive fields hold is not counted."""
+    make_graph(tmp_path / "before")
+    make_graph(tmp_path / "after", base=tmp_path / "before", cut=(700,))
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, model="sage", layers=3, hidden=8)
+    made = []
+    for name, hidden in (("a", False), ("b", True)):
+        gnn.predict(tmp_path / "run", tmp_path / name, keep_hidden=hidden)
+        report = gnn.predict(
+            tmp_path / "run",
+            tmp_path / f"{name}1",
+            graph=tmp_path / "after/g",
+            base=tmp_path / name,
+        )
+        made.append(report.from_base.made)
+    # Five rows differ (that of 700 and of its four neighbours); a hop reaches four more either way.
+    assert made == [5 + 2 * 2 * REACH] * 2
+
+
+def test_a_base_of_another_run_graph_or_kind_is_refused(tmp_path):
+    make_graph(tmp_path / "before")
+    make_graph(tmp_path / "turned", directed=True)
+    for name in ("run", "other"):
+        gnn.train(tmp_path / "before/g", tmp_path / name, epochs=2, hidden=8, seed=len(name))
+    gnn.predict(tmp_path / "run", tmp_path / "p")
+    gnn.predict(tmp_path / "run", tmp_path / "two", parts=2)
+    given = {"base": tmp_path / "p"}
+    for run, more in (
+        ("other", given),
+        ("run", {**given, "embeddings": True}),
+        ("run", {"base": tmp_path / "two"}),
+        ("run", {"base": tmp_path / "run"}),
+        ("run", {**given, "parts": 2}),
+        ("run", {**given, "graph": tmp_path / "turned/g"}),
+    ):
+        with pytest.raises(Exception) as found:  # noqa: PT011
+            gnn.predict(tmp_path / run, tmp_path / "q", **more)
+        assert not (tmp_path / "q").exists()
+        assert found.type.__module__ == InputError.__module__

@@ -1,0 +1,230 @@
+"""Walks of today on the base of yesterday's: those of a new run, to the bit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from penstock import ClusterSpec, Graph, etl, walk
+from penstock.errors import GraphError, InputError, UsageError
+from penstock.pipelines.walk import base, output
+
+NODES = 300
+PLAIN = {"weight": "none", "relation": "none"}
+# Options of the graph, and of the walks.
+KINDS = {
+    "uniform": (PLAIN, {}),
+    "directed": ({**PLAIN, "directed": True}, {}),
+    "weighted": ({"relation": "none"}, {}),
+    "alias": ({"relation": "none"}, {"sampler": "alias"}),
+    "its": ({"relation": "none"}, {"sampler": "its"}),
+    "reservoir": ({"relation": "none"}, {"sampler": "reservoir"}),
+    "weights that do not count": ({"relation": "none"}, {"weighted": False}),
+    "node2vec": (PLAIN, {"app": "node2vec", "p": 0.5, "q": 3}),
+    "weighted node2vec": (
+        {"relation": "none", "directed": True},
+        {"app": "node2vec", "p": 4, "q": 0.2},
+    ),
+    "metapath": ({"weight": "none"}, {"app": "metapath", "schema": "r0,r1", "cyclic": True}),
+    "restart": (PLAIN, {"restart": 0.3}),
+    "ppr": (PLAIN, {"app": "ppr", "stop": 0.2}),
+    "temporal": ({**PLAIN, "time": "time"}, {"temporal": True}),
+    "window": ({**PLAIN, "time": "time"}, {"since": "3", "until": "8"}),
+    "custom": (
+        {},
+        {"app": "custom", "weight": "(weight + relation + 2 * is_neighbor) / (1 + degree)"},
+    ),
+    "labels": (PLAIN, {"app": "custom", "weight": "1 + 5 * (label == 1)"}),
+    "a share": (PLAIN, {"fraction": 0.3}),
+    "named": (PLAIN, {"start": ("u3", "u7", "u3"), "walks": 40}),
+    "internal": (PLAIN, {"ids": "internal"}),
+    "blocks": (PLAIN, {"npy": True}),
+}
+
+
+def edges(random, count):
+    ends = random.integers(0, NODES, (count, 2))
+    return pd.DataFrame(
+        {
+            "src": np.char.add("u", ends[:, 0].astype(str)),
+            "dst": np.char.add("u", ends[:, 1].astype(str)),
+            "weight": random.integers(1, 40, count) / 8,
+            "relation": np.char.add("r", random.integers(0, 2, count).astype(str)),
+            "time": random.integers(0, 12, count),
+        }
+    )
+
+
+def changed(frame, share, random):
+    """Return the edges with a share of them replaced, some by edges of new nodes."""
+    left = frame.sample(frac=1 - share, random_state=1)
+    new = edges(random, len(frame) - len(left))
+    new.loc[new.index[::5], "dst"] = "new" + new.loc[new.index[::5], "src"]
+    return pd.concat([left, new])
+
+
+def make(folder, name, frame, labels, options, **more):
+    frame.to_parquet(folder / f"{name}.parquet")
+    if labels is not None:
+        ids = pd.unique(pd.concat([frame.src, frame.dst]))
+        table = pd.DataFrame({"id": ids, "label": [labels[hash_of(one)] for one in ids]})
+        table.to_parquet(folder / f"{name}-nodes.parquet")
+        more |= {"nodes": folder / f"{name}-nodes.parquet", "label": "label"}
+        more |= {"label_kind": "class"}
+    etl(folder / f"{name}.parquet", folder / name, **options, **more)
+    return folder / name
+
+
+def hash_of(one):
+    return sum(map(ord, one)) % 50
+
+
+def files(folder):
+    """Return the digests of all files, and the digests of the rules and rows."""
+    body = json.loads((folder / "_walks.json").read_text())
+    assert body["files"].keys() == {p.name for p in folder.iterdir()} - {"_walks.json"}
+    return body["files"]
+
+
+def linked(folder):
+    return [p for p in folder.glob("part-*") if p.stat().st_nlink > 1]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Many files, which are all read."""
+    monkeypatch.setattr(output, "FILE_IDS", (256, 256))
+    monkeypatch.setattr(base, "LEAST_KEPT", 0)
+    monkeypatch.setattr(base, "LEAST_KEPT_OF_LONG_STEPS", 0)
+
+
+@pytest.mark.parametrize("share", [0, 0.004, 0.1, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_walks_are_those_of_a_new_run(tmp_path: Path, small_parts, kind: str, share: float) -> None:
+    if share in (0.1, 1) and kind not in ("uniform", "weighted node2vec", "custom", "a share"):
+        pytest.skip("one of each mechanism")
+    graph_options, options = KINDS[kind]
+    options = {"length": 6, "walks": 3, "seed": 5, **options}
+    random = np.random.default_rng(7)
+    before = edges(random, 900)
+    labels = random.integers(0, 3, 50) if kind == "labels" else None
+    make(tmp_path, "g0", before, labels, graph_options)
+    walk(tmp_path / "g0", tmp_path / "w0", **options)
+    if labels is not None and share:
+        labels = labels.copy()
+        labels[3] = 1 - labels[3] % 2
+    after = changed(before, share, random)
+    make(tmp_path, "g1", after, labels, graph_options, base=tmp_path / "g0")
+    shutil.rmtree(tmp_path / "g0")  # in a flow today's graph is at its place
+    walk(tmp_path / "g1", tmp_path / "new", **options)
+    report = walk(tmp_path / "g1", tmp_path / "w1", base=tmp_path / "w0", **options)
+    assert files(tmp_path / "w1") == files(tmp_path / "new")
+    assert not linked(tmp_path / "new")
+    if share == 0:
+        assert report.from_base.kept == report.walks
+        assert len(linked(tmp_path / "w1")) == report.files == report.linked_files
+    elif share < 0.1:
+        assert report.walks / 10 < report.from_base.kept < report.walks
+    elif share == 1:
+        assert report.from_base.kept == 0
+
+
+def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
+    before = edges(np.random.default_rng(1), 900)
+    make(tmp_path, "g0", before, None, PLAIN)
+    after = before[~before.src.isin(["u1", "u50"]) & ~before.dst.isin(["u1", "u50"])]
+    make(tmp_path, "g1", after, None, PLAIN, base=tmp_path / "g0")
+    assert Graph.open(tmp_path / "g1").num_nodes < Graph.open(tmp_path / "g0").num_nodes
+    for ids in ("user", "internal"):
+        options = {"length": 5, "walks": 2, "ids": ids}
+        walk(tmp_path / "g0", tmp_path / f"w0{ids}", **options)
+        walk(tmp_path / "g1", tmp_path / f"new{ids}", **options)
+        given = {"base": tmp_path / f"w0{ids}", **options}
+        report = walk(tmp_path / "g1", tmp_path / f"w1{ids}", **given)
+        assert files(tmp_path / f"w1{ids}") == files(tmp_path / f"new{ids}")
+        assert 0 < report.from_base.kept < report.walks
+    # The base may have other ids in its paths, and no blocks.
+    options = {"length": 5, "walks": 2}
+    walk(tmp_path / "g1", tmp_path / "newnpy", npy=True, **options)
+    walk(tmp_path / "g1", tmp_path / "w1npy", npy=True, base=tmp_path / "w0internal", **options)
+    assert files(tmp_path / "w1npy") == files(tmp_path / "newnpy")
+
+
+@pytest.mark.parametrize("ids_of_a_bit", [1, 7])
+def test_only_files_with_a_change_are_written_and_the_base_may_go(
+    tmp_path: Path, ids_of_a_bit: int
+) -> None:
+    """A change in one of many components, whose nodes follow one another."""
+    random = np.random.default_rng(2)
+    parts = [random.integers(0, 40, (100, 2)) + 40 * number for number in range(50)]
+    frame = pd.DataFrame(np.concatenate(parts), columns=["src", "dst"])
+    make(tmp_path, "g0", frame, None, {"id_type": "int64"})
+    after = frame.copy()
+    after.loc[130, "dst"] = 41
+    make(tmp_path, "g1", after, None, {"id_type": "int64"}, base=tmp_path / "g0")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(output, "FILE_IDS", (1024, 1024))
+        patched.setattr("penstock.pipelines.walk.job.step_of", lambda *_: ids_of_a_bit)
+        walk(tmp_path / "g0", tmp_path / "w0", length=8)
+        walk(tmp_path / "g1", tmp_path / "new", length=8)
+        report = walk(tmp_path / "g1", tmp_path / "w1", length=8, base=tmp_path / "w0")
+    assert report.files > 10
+    assert report.files - 2 <= report.linked_files == len(linked(tmp_path / "w1")) < report.files
+    shutil.rmtree(tmp_path / "w0")
+    assert files(tmp_path / "w1") == files(tmp_path / "new")
+
+
+def test_any_workers_keep_the_same_walks(tmp_path: Path, small_parts) -> None:
+    before = edges(np.random.default_rng(3), 900)
+    make(tmp_path, "g0", before, None, PLAIN)
+    make(tmp_path, "g1", before[3:], None, PLAIN, base=tmp_path / "g0")
+    options = {"length": 6, "app": "node2vec", "p": 2, "q": 0.5}
+    walk(tmp_path / "g0", tmp_path / "w0", **options)
+    walk(tmp_path / "g1", tmp_path / "new", **options)
+    options["base"] = tmp_path / "w0"
+    walk(tmp_path / "g1", tmp_path / "a", **options)
+    cluster = ClusterSpec(cluster="local", workers=2)
+    report = walk(tmp_path / "g1", tmp_path / "b", cluster=cluster, **options)
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "new")
+    assert 0 < report.from_base.kept < report.walks
+
+
+def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_parts) -> None:
+    before = edges(np.random.default_rng(4), 300)
+    make(tmp_path, "g0", before, None, PLAIN)
+    walk(tmp_path / "g0", tmp_path / "w0", length=6)
+    for number, options in enumerate(({"seed": 1}, {"length": 7}, {"start": ("u1", "u2")})):
+        given = {"length": 6, **options}
+        report = walk(tmp_path / "g0", tmp_path / f"w{number}1", base=tmp_path / "w0", **given)
+        walk(tmp_path / "g0", tmp_path / f"new{number}", **given)
+        assert files(tmp_path / f"w{number}1") == files(tmp_path / f"new{number}")
+        assert report.from_base.kept == 0
+        assert report.anew
+    # More walks of each start, or fewer starts, keep those that there are.
+    for name, options, kept in (("more", {"walks": 2}, 0.5), ("few", {"fraction": 0.5}, 1)):
+        report = walk(tmp_path / "g0", tmp_path / name, length=6, base=tmp_path / "w0", **options)
+        walk(tmp_path / "g0", tmp_path / f"new {name}", length=6, **options)
+        assert files(tmp_path / name) == files(tmp_path / f"new {name}")
+        assert report.from_base.kept == kept * report.walks
+
+
+def test_a_base_of_another_kind_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    before = edges(np.random.default_rng(5), 300)
+    make(tmp_path, "g0", before, None, PLAIN)
+    walk(tmp_path / "g0", tmp_path / "w0", length=6)
+    for number, options in enumerate(({**PLAIN, "directed": True}, {"relation": "none"}, {})):
+        graph = make(tmp_path, f"other{number}", before, None, options)
+        with pytest.raises(InputError):
+            walk(graph, tmp_path / "w1", length=6, base=tmp_path / "w0")
+    with pytest.raises(UsageError):
+        walk(tmp_path / "g0", tmp_path / "w1", length=6, base=tmp_path / "w0", parts=2)
+    with pytest.raises(GraphError):
+        walk(tmp_path / "g0", tmp_path / "w1", length=6, base=tmp_path / "g0")
+    part = tmp_path / "w0/part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(GraphError):
+        walk(tmp_path / "g0", tmp_path / "w1", length=6, base=tmp_path / "w0")
+    assert not (tmp_path / "w1").exists()

@@ -1,0 +1,152 @@
+"""Training writes partitions to scratch, and to the run's folder only at checkpoints."""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from embed_runs import vectors
+
+from penstock import Graph, generate
+from penstock.workers.comm.single import SingleRank
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.storage import direct
+from penstock.workers.embed.storage.versions import Checkpoints
+from penstock.workers.embed.task import TrainTask
+from penstock.workers.embed.train import train
+
+OPTIONS: dict[str, Any] = {
+    "model": "complex",
+    "dim": 8,
+    "batch": 16,
+    "negatives": 16,
+    "epochs": 3,
+    "schedule": "constant",
+    "partitions": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A small knowledge graph without held-out edges, so that no best checkpoint is kept."""
+    path = tmp_path_factory.mktemp("kg") / "g"
+    generate("kg", path, entities=300, triples=2000, relations=5, valid=0.0, quiet=True)
+    return Graph.open(path)
+
+
+@pytest.fixture(params=["one disk", "two disks"])
+def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether scratch and run are on one disk, so that versions are moved instead of copied."""
+    whole = Path.replace
+
+    def replace(here: Path, to: Path) -> Path:
+        if here.parent != to.parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return whole(here, to)
+
+    if request.param == "two disks":
+        monkeypatch.setattr(direct.Path, "replace", replace)
+    return bool(request.param == "one disk")
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The number of versions on scratch and in the run's folder at each write."""
+    found: list[tuple[int, int]] = []
+    whole = direct.PartitionFiles.open
+
+    def opened(table: direct.PartitionFiles, version: Any, *, to_write: bool) -> Any:
+        file = whole(table, version, to_write=to_write)
+        if to_write:
+            folders = table.scratch, table.folder
+            found.append(tuple(len([*folder.glob("nodes-*")]) for folder in folders))  # type: ignore[arg-type]
+        return file
+
+    monkeypatch.setattr(direct.PartitionFiles, "open", opened)
+    return found
+
+
+def run(graph: Graph, folder: Path, spare: int | None = None, **options: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    training = Training(**{**OPTIONS, **options})
+    return train(SingleRank(), TrainTask(graph.path, folder, training, spare=spare))
+
+
+def same_vectors(one: Path, other: Path) -> None:
+    for ours, theirs in zip(vectors(one)[0], vectors(other)[0], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_between_checkpoints_nothing_is_written_in_the_runs_folder(
+    graph: Graph, tmp_path: Path, disks: bool, versions: list[tuple[int, int]]
+) -> None:
+    run(graph, tmp_path / "r")
+    assert {in_run for _, in_run in versions} == {0}
+    assert max(on_scratch for on_scratch, _ in versions) == 8
+    assert len([*(tmp_path / "r/checkpoints").glob("nodes-*")]) == 8
+    del versions[:]
+    run(graph, tmp_path / "r", epochs=4)
+    assert {in_run for _, in_run in versions} == {8}
+    run(graph, tmp_path / "whole", epochs=4)
+    same_vectors(tmp_path / "r", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("spare", [3, 5])
+def test_few_spare_versions_are_enough(
+    graph: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    disks: bool,
+    versions: list[tuple[int, int]],
+    spare: int,
+) -> None:
+    """8 partitions with 3 spare versions take 1.4 times the table: checkpoints come sooner."""
+    saved: list[int] = []
+    save: Callable[..., None] = Checkpoints.save
+
+    def counted(checkpoints: Checkpoints, *given: Any, **more: Any) -> None:
+        saved.append(len([*checkpoints.folder.glob("nodes-*")]))
+        save(checkpoints, *given, **more)
+
+    monkeypatch.setattr(Checkpoints, "save", counted)
+    run(graph, tmp_path / "whole", epochs=1)
+    run(graph, tmp_path / "r", epochs=1)
+    del versions[:], saved[:]
+    run(graph, tmp_path / "r", spare)
+    assert len(saved) > 5
+    assert max(saved) <= 8 + spare  # in the run's folder, before old versions are removed
+    if disks:
+        assert max(map(sum, versions)) <= 8 + spare
+    else:
+        assert max(on_scratch for on_scratch, _ in versions) <= 8
+    run(graph, tmp_path / "whole")
+    same_vectors(tmp_path / "r", tmp_path / "whole")
+
+
+def test_two_ranks_each_move_half_of_what_one_moves(
+    graph: Graph, tmp_path: Path, on_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bytes count, read or written, whenever they are."""
+    moved: dict[Path, int] = defaultdict(int)
+    whole = direct.PartitionFiles.exchange
+
+    def exchange(table: direct.PartitionFiles, *given: Any, **requests: Any) -> Any:
+        wanted = [request for request in requests.values() if request is not None]
+        moved[table.scratch] += len(wanted) * table.geometry.file_bytes
+        return whole(table, *given, **requests)
+
+    monkeypatch.setattr(direct.PartitionFiles, "exchange", exchange)
+    options = {**OPTIONS, "epochs": 8, "batch": 40}
+    for ranks in (1, 2):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        task = TrainTask(graph.path, folder, Training(**options))
+        on_threads(ranks, train, task)
+    one, *two = moved.values()
+    assert len(two) == 2
+    assert max(two) <= 0.55 * one

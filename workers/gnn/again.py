@@ -1,0 +1,259 @@
+"""Prediction with a base: only nodes that a change can have reached are computed again.
+
+A layer reads a node's row, its neighbours' values, and in GCN their degrees. What may differ after
+each layer follows from the rows and features that differ. Layers are computed one by one, each over
+a small graph of the rows that it needs: with the hidden values of the base those that may differ,
+without them also all that later layers read.
+
+Sums keep the order of a row's neighbours, and products are made in tiles, within which a node has
+the place that it has in a whole prediction: results are equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_numpy
+from penstock.csr import CSR, id_dtype, offsets_of
+from penstock.graph import Graph, load_npy
+from penstock.kernels import kernel
+from penstock.workers.gnn.data.local import LocalGraph
+from penstock.workers.gnn.data.node_data import Stored, checked_features, with_features
+from penstock.workers.gnn.layers.network import Network
+from penstock.workers.gnn.plan.spec import Model
+from penstock.workers.gnn.state import load_tensors
+from penstock.workers.gnn.task import PredictTask
+from penstock.workers.gnn.thread_pool import ThreadPool
+from penstock.workers.resources.device import gpu, to_host
+from penstock.workers.training import checkpoint
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
+
+TILE = 256  # rows of a product
+_EDGES = 1 << 22  # read at once
+
+
+def hidden_name(layer: int) -> str:
+    """Return the file of all nodes' values after a layer, counted from 1."""
+    return f"_hidden-{layer}.npy"
+
+
+def affected(csr: CSR, model: Model, rows: Array, values: Array, *, symmetric: bool) -> list[Array]:
+    """Return which nodes' values may differ, before the first layer and after each: (nodes,) bool.
+
+    rows, values  which nodes have another row, and other features
+    """
+    found = [values]
+    for layer in model.layers:
+        read = found[-1] | rows if layer.kind == "gcn" else found[-1]
+        found.append(found[-1] | rows | _readers(csr, read, symmetric=symmetric))
+    return found
+
+
+def _readers(csr: CSR, read: Array, *, symmetric: bool) -> Array:
+    """Return which nodes have a neighbour among those of a mask: (nodes,) bool."""
+    found = np.zeros(len(read), bool)
+    if symmetric:
+        found[_columns(csr, np.flatnonzero(read))] = True
+        return found
+    for first, last in _ranges(csr):
+        low, high = int(csr.indptr[first]), int(csr.indptr[last])
+        at = low + np.flatnonzero(read[csr.indices[low:high]])
+        found[np.searchsorted(csr.indptr, at, side="right") - 1] = True
+    return found
+
+
+def _ranges(csr: CSR) -> Iterator[tuple[int, int]]:
+    cuts = np.searchsorted(csr.indptr, np.arange(0, csr.edges, _EDGES))
+    return pairwise(map(int, np.unique([0, *cuts, csr.rows])))
+
+
+def _columns(csr: CSR, rows: Array, name: str = "indices") -> Array:
+    column = np.asarray(getattr(csr, name))
+    found: Array = kernel("halo", column).gather_rows(np.asarray(csr.indptr), rows, column)
+    return found
+
+
+def predict_again(comm: AnyCommunicator, task: PredictTask) -> tuple[Array, Array, Array, Array]:
+    """Return the nodes to predict, their outputs, their hidden values, and the splits of all.
+
+    If the base has hidden values, those of all nodes are written.
+    """
+    assert task.base is not None
+    graph, (rows, values) = Graph.open(task.graph), load_npy(task.base.changed)
+    csr, layers = graph.csr(), len(task.model.layers)
+    symmetric = not graph.manifest.directed
+    differ = affected(csr, task.model, rows, values, symmetric=symmetric)
+    hidden: list[Array] = []
+    if task.base.hidden:
+        names = map(hidden_name, range(1, layers))
+        hidden = [_extended(task.base.path / n, task.out / n, graph.num_nodes) for n in names]
+    needed = [np.flatnonzero(mask) for mask in differ]
+    for layer in range(layers - 1, 0, -1) if not task.base.hidden else ():
+        needed[layer] = np.union1d(needed[layer + 1], _columns(csr, needed[layer + 1]))
+    tensors, _ = checkpoint.load(task.checkpoint)
+    splits, last = _splits(graph, task), task.plan.layers[-1]
+    # Nodes, and their values after the last layer that is made.
+    found: tuple[Array, Array]
+    found = np.empty(0, np.int64), np.empty((0, last.layer.channels or 1), np.float32)
+    inputs: Array = np.empty((0, last.inputs), np.float32)
+    if not differ[-1].any():
+        return *found, inputs, splits
+    with ThreadPool.of(comm) as pool:
+        pool.tile = TILE
+        for number, plan in enumerate(task.plan.layers):
+            chosen = needed[number + 1]
+            block = _Block(csr, chosen)
+            given: Any = None
+            if number == 0:
+                given = _features(graph, block.nodes, task)
+            elif task.base.hidden:
+                given = hidden[number - 1][block.nodes]
+            else:
+                given = found[1][np.searchsorted(found[0], block.nodes)]
+            local = block.local(graph, given, weighted=task.training.weighted)
+            made = replace(task.plan, layers=(plan,), sparse=task.plan.sparse and number == 0)
+            network = Network(made, task.model, task.training, local, pool, comm, device=gpu())
+            load_tensors(network, tensors, task.checkpoint)
+            out = network.forward()
+            network.synchronize()
+            found = chosen, to_host(out)[block.places_of(chosen)]
+            if number == layers - 1:
+                inputs = given[np.searchsorted(block.nodes, chosen)]
+            elif task.base.hidden:
+                hidden[number][chosen] = found[1]
+    return *found, inputs, splits
+
+
+class _Block:
+    """The rows of some nodes, as a graph of them and of their neighbours, at places in tiles."""
+
+    def __init__(self, csr: CSR, rows: Array) -> None:
+        self.csr, self.rows = csr, rows
+        mask = np.zeros(csr.rows, bool)
+        mask[rows] = True
+        mask[_columns(csr, rows)] = True
+        self.nodes = np.flatnonzero(mask)
+        within = self.nodes % TILE
+        order = np.argsort(within, kind="stable")
+        sorted_within = within[order]
+        tile = np.arange(len(order)) - np.searchsorted(sorted_within, sorted_within)
+        self.places = np.empty(len(order), np.int64)
+        self.places[order] = tile * TILE + sorted_within
+        self.count = (int(tile.max(initial=-1)) + 1) * TILE
+
+    def places_of(self, nodes: Array) -> Array:
+        """Return the places of nodes."""
+        found: Array = self.places[np.searchsorted(self.nodes, nodes)]
+        return found
+
+    def local(self, graph: Graph, given: Any, *, weighted: bool) -> LocalGraph:
+        """Return the graph; nodes that only are neighbours have no rows.
+
+        given  values of the nodes
+        """
+        places = self.places_of(self.rows)
+        order = np.argsort(places)
+        chosen, lengths = self.rows[order], np.zeros(self.count, np.int64)
+        lengths[places[order]] = np.diff(self.csr.indptr)[chosen]
+        numbers = np.zeros(self.csr.rows, id_dtype(self.count))
+        numbers[self.nodes] = self.places
+        ids = np.zeros(self.count, np.int64)
+        ids[self.places] = self.nodes
+        sums, loops = self._sums(weighted=weighted)
+        return LocalGraph(
+            rank=0,
+            size=1,
+            nodes=graph.num_nodes,
+            edges=graph.num_edges,
+            ids=ids,
+            owned=self.count,
+            interior=self.count,
+            columns=self.count,
+            indptr=offsets_of(lengths),
+            indices=numbers[_columns(self.csr, chosen)],
+            weights=_columns(self.csr, chosen, "weights") if weighted else None,
+            symmetric=not graph.manifest.directed,
+            features=self._spread(given),
+            label_kind=None,
+            labels=None,
+            splits=np.full(self.count, -1, np.int8),
+            outputs=0,
+            whole_rows=(sums, loops),
+        )
+
+    def _spread(self, given: Any) -> Any:
+        """Return the values of nodes at their places."""
+        if isinstance(given, np.ndarray):
+            found = np.zeros((self.count, given.shape[1]), given.dtype)
+            found[self.places] = given
+            return found
+        import scipy.sparse as sp
+
+        order, lengths = np.argsort(self.places), np.zeros(self.count, np.int64)
+        lengths[self.places] = np.diff(given.indptr)
+        some = given[order]
+        shape = self.count, given.shape[1]
+        return sp.csr_matrix((some.data, some.indices, offsets_of(lengths)), shape=shape)
+
+    def _sums(self, *, weighted: bool) -> tuple[Array, Array]:
+        """Return the sum of each place's row in the whole graph, and its number of loops."""
+        csr, sums, loops = self.csr, np.zeros(self.count), np.zeros(self.count, np.int64)
+        lengths = np.diff(csr.indptr)[self.nodes]
+        starts = offsets_of(lengths)
+        of = np.repeat(np.arange(len(self.nodes)), lengths)
+        own = _columns(csr, self.nodes) == self.nodes[of]
+        loops[self.places] = np.bincount(of[own], minlength=len(self.nodes))
+        sums[self.places] = lengths
+        if weighted:
+            weights = _columns(csr, self.nodes, "weights").astype(np.float64)
+            filled = np.flatnonzero(lengths)
+            if len(filled):
+                sums[self.places[filled]] = np.add.reduceat(weights, starts[:-1][filled])
+        return sums, loops
+
+
+def _features(graph: Graph, nodes: Array, task: PredictTask) -> Any:
+    entry = graph.manifest.features
+    assert entry is not None, "checked by the client"
+    ends = np.searchsorted(nodes, [*entry.starts[1:], graph.num_nodes])
+    pieces = []
+    for number, (first, last) in enumerate(pairwise([0, *map(int, ends)])):
+        pieces.append(graph.feature_rows(number)[nodes[first:last] - entry.starts[number]])
+    if entry.kind == "dense":
+        found: Any = np.concatenate(pieces)
+    else:
+        import scipy.sparse as sp
+
+        found = sp.vstack(pieces, format="csr")
+    stored = Stored(nodes, found, None, None)
+    if task.feature_columns is not None:
+        stored = with_features(stored, task.feature_columns)
+    return checked_features(stored, graph.manifest, task.graph)
+
+
+def _splits(graph: Graph, task: PredictTask) -> Array:
+    every = np.arange(graph.num_nodes)
+    if task.split is not None:
+        return np.asarray(task.split.splits(graph, every), np.int8)
+    if not graph.manifest.splits:
+        return np.full(graph.num_nodes, -1, np.int8)
+    return np.asarray(as_numpy(graph.node_column("split"), -1), np.int8)
+
+
+def _extended(base: Path, to: Path, rows: int) -> Array:
+    """Return a copy of an array with this many rows, mapped to be written."""
+    held = load_npy(base)
+    shape = rows, held.shape[1]
+    found: Array = np.lib.format.open_memmap(to, mode="w+", dtype=held.dtype, shape=shape)
+    both = min(rows, len(held))
+    found[:both] = held[:both]
+    return found
