@@ -103,7 +103,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         f"{len(questions):,} questions, {given.model}",
         partial(answered, run, asked, folder / "out", *how),
         partial(check, run, graph, questions),
-        {"products": Side(least, 0.1, 0.01, floor=True)},
+        {"products": Side(least, None, 0.036, floor=True)},
         (len(questions), "questions"),
         rounds=3,
     )

@@ -374,7 +374,7 @@ def swarmgraph(given: argparse.Namespace) -> Iterator[Case]:
             yield from swarm_cases(f"figure 6, {group} of PROTEINS", some, {}, peer)
     else:
         yield absent("figure 6", data() or "")
-    folder, count = given.scratch, 20 if given.quick else 1000
+    folder, count = given.scratch, 20 if given.quick else 200
     centralities.write_table(folder / "edges.parquet", count)
     csr = penstock.Graph.open(folder / "zoo").csr()
     import pyarrow.parquet as pq
