@@ -17,7 +17,7 @@ CASES = (
 
 
 def passed(done, cases):
-    """Check that all cases passed: ranks end without MPI_Finalize, and Open MPI then exits with 1."""
+    """Check that all cases passed: ranks do not call MPI_Finalize, so Open MPI exits with 1."""
     assert "FAILED" not in done.stdout
     assert [case for case in cases if f"passed {case} " not in done.stdout] == [], done.stdout
 
