@@ -46,7 +46,7 @@ BROKEN = {
     "order": "prefetch, 128",
     "partition": "rmat",
     "similar": "new",
-    "walk": "DeepWalk weighted",
+    "walk": "PPR",
     "whole": "import penstock",
     "word2vec": "BlogCatalog",
 }
