@@ -80,7 +80,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     asked = np.sort(rng.choice(count, min(ASKED, count), replace=False))
     neighbours.nearest(values[:2], values[:100], K)  # compiled
     index: Path | None = None
-    for night, full, quick in (("new index", 10.0, 1.5), ("a tenth replaced", 10.0, 1.5)):
+    for night, full, quick in (("new index", 10.0, 0.63), ("a tenth replaced", 10.0, 1.0)):
         source, out = given.scratch / f"{night}.npy", given.scratch / night.replace(" ", "-")
         np.save(source, values)
         yield Case(

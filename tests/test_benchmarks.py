@@ -38,7 +38,7 @@ sys.exit(main(__doc__, cases, Option("--size", 9, 4), needs={needs}))
 BROKEN = {
     "centrality": "closeness",
     "encryption": "nothing",
-    "etl": "R-MAT, 2,000,000 edges, threads",
+    "etl": "texts",
     "embed": "COMPLEX",
     "gang": "repeated",
     "generate": "edges alone",
@@ -46,7 +46,7 @@ BROKEN = {
     "order": "prefetch, 128",
     "partition": "rmat",
     "similar": "new",
-    "walk": "DeepWalk weighted",
+    "walk": "PPR",
     "whole": "import penstock",
     "word2vec": "BlogCatalog",
 }
