@@ -307,7 +307,7 @@ def scratch_to_train(
     found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
     for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
         needed = share * min(count, ranks)
-        free = next(one[4] for one in found if one[:3] == (host, root, disk))
+        free = max(one[4] for one in found if one[:3] == (host, root, disk))
         text = text or f"{format_bytes(needed)} on the scratch disk {root} of every host"
         if needed > free:
             remedy = "Name another with --worker-scratch, or the run's own disk"
@@ -317,8 +317,13 @@ def scratch_to_train(
 
 
 def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int]:
-    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes."""
-    root = resources(dask_worker).scratch_root()
+    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes.
+
+    The worker takes its scratch first, which removes what killed workers left there.
+    """
+    has = resources(dask_worker)
+    assert has.scratch.is_dir()
+    root = has.scratch_root()
     there = next(folder for folder in run.parents if folder.exists())
     return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
 

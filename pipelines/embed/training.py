@@ -124,11 +124,12 @@ def train_vectors(
     if ranks > 1:
         where += f", on {ranks} ranks"
     needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
+    # Before the disk is looked at: the run may lie on the one that has the scratch.
+    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     held = checkpoints.folder.glob("nodes-*.table")
     there = free_disk(out.result) + sum(path.stat().st_size for path in held)
     spare = spare_versions(graph, training, ranks, there)
     disk = disk_to_train(graph, training, ranks, spare)
-    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
