@@ -158,6 +158,8 @@ class EmbedTrainer(Trainer):
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states)
         self.versions = self.checkpoints.versions(geometry)
+        if comm.rank == 0:  # no rank writes here before all have opened
+            self.checkpoints.clean()
         self.bucket_schedule = self._bucket_schedule()
         # Whether memory holds all partitions of this rank.
         self.whole = len(self.bucket_schedule.order.states) == 1

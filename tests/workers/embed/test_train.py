@@ -25,6 +25,7 @@ from penstock.workers.embed.train import train
 
 SMALL = {"model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "lr": 0.3}
 SMALL |= {"validate_sample": 100, "validate_every": 1, "schedule": "constant"}
+LEFT = "nodes-0000-000099.table", ".nodes-0000-000099.table.0badc0de.tmp"
 DISK, DISK_OF_RANKS = {"partitions": 5, "batch": 16}, {"partitions": 12, "batch": 8}
 
 
@@ -123,7 +124,12 @@ def test_a_resumed_training_is_the_same(run, tmp_path, ranks, more, optimizer):
     assert run(tmp_path / "parts", ranks, epochs=3, **more)[0].first_epoch == 1
     same(tmp_path / "whole", tmp_path / "parts")
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    # A process that is killed in a checkpoint leaves files that none names.
+    left = [tmp_path / "parts/checkpoints" / name for name in LEFT]
+    for path in left:
+        path.touch()
     done = run(tmp_path / "parts", ranks, epochs=3, **more)[0]  # nothing is left
+    assert not any(path.exists() for path in left)
     assert (done.loss_before, done.loss_of_zeros) == (None, None)
 
 

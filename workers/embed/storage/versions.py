@@ -176,8 +176,7 @@ class Checkpoints:
     ) -> None:
         """Write checkpoint ``number`` of published versions under one name or several.
 
-        If the disk is full or the process is killed, earlier checkpoints do not change. Versions
-        that no checkpoint names are removed at the end.
+        If the disk is full or the process is killed, earlier checkpoints do not change.
         """
         body = {
             "number": number,
@@ -188,15 +187,20 @@ class Checkpoints:
         # The last one last: it records the score of the best, which must exist by then.
         for name in sorted(names, key=lambda name: name == LAST):
             checkpoint.save(self.path(name), tensors, body)
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove versions that no checkpoint names, and parts that a killed process left."""
         named = {
             version.name
             for name in (LAST, BEST)
             if self.has(name)
             for version in _versions(self._about(name))
         }
-        for path in self.folder.glob("nodes-*.table"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+        for pattern in ("nodes-*.table", ".nodes-*.tmp"):
+            for path in self.folder.glob(pattern):
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
 
     def _about(self, name: str) -> dict[str, Any]:
         about = checkpoint.about_of(self.path(name))
