@@ -82,7 +82,7 @@ VALIDATION = "valid"  # the split that a training run is validated on
 # Upper bits of the numbers of EMBED_SHUFFLE's draws, one value per purpose: the partition of a
 # node, the order of a phase's batches.
 _ASSIGN, _BATCH_ORDER = 3, 4
-_MOST_PAIRS = 16  # of partitions; more than a buffer of four has
+_PAIRS = 16  # of partitions, at least: more than a buffer of five has
 _LAUNCHED = 16  # batches that a GPU still has to train while the host waits for earlier ones
 LOOK = 0.2  # seconds between two checks whether the run was cancelled
 
@@ -163,6 +163,8 @@ class EmbedTrainer(Trainer):
         self.bucket_schedule = self._bucket_schedule()
         # Whether memory holds all partitions of this rank.
         self.whole = len(self.bucket_schedule.order.states) == 1
+        slots = self.bucket_schedule.slots
+        self._most_pairs = _PAIRS if self.whole else max(_PAIRS, math.comb(slots + 1, 2))
         scratch = None
         if not self.whole:
             from penstock.workers.plugin import resources  # imports Dask
@@ -642,7 +644,7 @@ class EmbedTrainer(Trainer):
                 self.buffer.first_rows,
                 rows=len(self.buffer.values),
                 seed=self.training.seed,
-                which=phase.which * _MOST_PAIRS + number,
+                which=phase.which * self._most_pairs + number,
             )
             draw = self.negatives.of(phase, pair, self.buffer.first_rows)
             found.append((_on_device(edges, self._columns), draw))
