@@ -131,6 +131,7 @@ def memory_to_train(
         held = min(held, training.held)
     if ranks > 1 or not in_memory:
         slots = held + 1  # a partition on its way, or of an evaluation
+    both = ranks > 1 and not in_memory and bool(graph.manifest.heldout.get("valid"))
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
     negatives: int = (
         min(graph.num_nodes // ranks, slots * table.rows)
@@ -167,7 +168,7 @@ def memory_to_train(
             work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
     if not on_gpu:
         work += begin
-    needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work
+    needed: int = table.slot_bytes(slots + both) + graph.num_nodes * _PLACE + work
     return needed
 
 
