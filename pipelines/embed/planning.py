@@ -49,9 +49,8 @@ _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 # of partitions has a bucket.
 _MOST_OF_RANK, _MOST = 1024, 4096
 # A warm start on CPUs: bytes per node besides its id while ids are looked up and rows are found;
-# bytes per node of the other run in the hash table of ids; and chunks of vectors that are read
-# ahead.
-_BEGUN, _LOOKED_UP, _READ_AHEAD = 64, 128, 6
+# and bytes per node of the other run in the hash table of ids.
+_BEGUN, _LOOKED_UP = 64, 128
 _DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
 _ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
 
@@ -182,9 +181,8 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
     relations = rows * rules.relation_width
     states = rules.state_width(1)
-    ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
-    return looked_up + 4 * relations * (1 + states) + ahead
+    return looked_up + 4 * relations * (1 + states)
 
 
 def _step(
@@ -327,14 +325,6 @@ def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int
     root = has.scratch_root()
     there = next(folder for folder in run.parents if folder.exists())
     return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
-
-
-def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return the disk space of a warm start besides the run, until all nodes have begun."""
-    table = geometry(graph, training, ranks)
-    if table.partitions == 1:
-        return 0
-    return graph.num_nodes * table.arrays * table.width * 4
 
 
 def fewest_partitions(

@@ -18,7 +18,6 @@ from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
     batch_problem,
     check_graph,
-    disk_to_begin,
     disk_to_train,
     fewest_partitions,
     in_memory,
@@ -135,7 +134,7 @@ def train_vectors(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
         steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
         memory=Need(needed, memory_there(has), f"on every {has.worker}"),
-        disk=disk if init is None else disk + disk_to_begin(graph, training, ranks),
+        disk=disk,
         problem=problem_of(workers, training) or too_small,
     )
     _warn_in_memory(options, count)

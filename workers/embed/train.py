@@ -185,10 +185,6 @@ class EmbedTrainer(Trainer):
         # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
         holders = self._first_holders()
-        unwritten = [v.partition for v in self.versions.newest if v.number == 0]
-        first = [partition for partition in unwritten if holders[partition] == comm.rank]
-        if self.warm is not None and len(first) > 1:
-            self.warm.copy(self.layout, first, task.run)
         buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -306,7 +302,7 @@ class EmbedTrainer(Trainer):
         for state in slot[1:]:
             state[:] = 0
         if self.warm is not None:
-            self.warm.fill(nodes, slot, partition)
+            self.warm.fill(nodes, slot)
 
     def _initial_relations(self) -> Table | None:
         rules = self.rules

@@ -59,12 +59,10 @@ def test_a_warm_start_is_counted(wide, tmp_path, partitions):
         layout = node_layout(NODES, partitions, 0)
         with ExitStack() as opened:
             warm = WarmStart(first, (), wide, run.training.rules(0), opened)
-            if partitions > 1:
-                warm.copy(layout, range(partitions), tmp_path)
             for partition in range(partitions):
                 nodes = layout.nodes_of(partition)
                 slot = list(np.zeros((2, len(nodes), 4), np.float32))
-                warm.fill(nodes, slot, partition)
+                warm.fill(nodes, slot)
                 slot.clear()
 
     expected, took = memory_to_begin(wide, first, run), taken(begin)
