@@ -85,7 +85,7 @@ class WarmStart:
             (state_rows(slot) if is_state else slot[0])[here[at]] = to_device(rows)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
-        """Yield blocks of the other run's rows, values or states, with their indices in ``wanted``."""
+        """Yield blocks of rows, values or states, with their indices in ``wanted``."""
         order = np.argsort(wanted, kind="stable")
         ordered, layout = wanted[order], self.source.layout
         for partition in range(layout.partitions):
