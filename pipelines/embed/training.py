@@ -48,7 +48,6 @@ from penstock.workers.training.stopped import Stopped
 if TYPE_CHECKING:
     from distributed import Worker
 
-_HARDLY = 0.01  # share of the loss of zero vectors within which a loss is not better
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -189,7 +188,6 @@ def train_vectors(
         out.diverge()
         remedy = "Train again with a lower --lr or --init-scale"
         raise diverged(trained.epochs, remedy, out.result if out.has_checkpoint else None)
-    _warn_useless(out.named, trained, training)
     warn_unknown(trained.known)
     return TrainReport(
         run=str(out.named),
@@ -263,23 +261,6 @@ def _widest(dask_worker: Worker) -> int:
     from penstock.kernels.cuda.embed.tiles import widest_distance
 
     return widest_distance()
-
-
-def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
-    """Warn if the trained vectors are not better than zeros.
-
-    Losses are compared without penalties, which zeros do not have.
-    """
-    zeros, loss = trained.loss_of_zeros, trained.loss
-    # Without the loss of zeros nothing is compared: all loss is penalty.
-    if not zeros or loss is None or not trained.edges or trained.penalty is None:
-        return
-    if (ours := loss - trained.penalty) >= (1 - _HARDLY) * zeros:
-        without = " without penalties" if training.penalty[1] else ""
-        warn(
-            f"{out}: the loss{without}, {ours:.4g}, is not better than the {zeros:.4g} of vectors "
-            "of zeros: train again with more --epochs, a lower --lr, or a smaller penalty"
-        )
 
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:

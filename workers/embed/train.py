@@ -32,7 +32,7 @@ from penstock.errors import CorruptFile
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
-from penstock.kernels.embed_rules import Batch, Table
+from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
 from penstock.threads import cores_of_rank
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
@@ -51,7 +51,6 @@ from penstock.workers.embed.layout.buckets import (
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
-from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
 from penstock.workers.embed.ranks.rounds import (
@@ -212,7 +211,6 @@ class EmbedTrainer(Trainer):
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
         self._losses = BatchLosses(device=gpu())
-        self._last: Batch | None = None  # the last trained state, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
         self._checked = False  # whether the buffer was checked to be finite since the last state
         # Edges of this state on this rank and on all, and of the epoch before it on all. A single
@@ -221,7 +219,6 @@ class EmbedTrainer(Trainer):
         self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
         self.done = 0  # edges, in this process
-        self.zeros = 0.0  # their loss if all vectors were zeros
         self._done_before = 0  # edges of all ranks, before this process
 
     # -- before the first epoch ----------------------------------------------------
@@ -403,10 +400,6 @@ class EmbedTrainer(Trainer):
         # The first epoch may have compiled kernels; a resumed epoch is not a whole one.
         timed = epochs[1:] or epochs
         seconds = sum(epoch.seconds for epoch in timed)
-        penalty = 0.0
-        if self._last is not None:
-            nodes = Table(self.buffer.values, self.buffer.state)
-            penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
         self._drop_buckets()
         traffic, is_nan = self.buffer.traffic, ended.stopped is Stopped.NAN
         busy = sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0
@@ -418,19 +411,15 @@ class EmbedTrainer(Trainer):
                 busy,
                 self.moves.bytes,
                 self.moves.seconds,
-                self.zeros,
-                self.done,
             )
         )
-        read, written, exposed, utilized, sent, moving, zeros, done = zip(*counted, strict=True)
+        read, written, exposed, utilized, sent, moving = zip(*counted, strict=True)
         return Trained(
             epochs=position.epoch,
             first_epoch=ended.first_epoch,
             best_epoch=position.best_epoch or position.epoch,
             loss=None if is_nan or not math.isfinite(self.loss) else self.loss,
             loss_before=self._before if math.isfinite(self._before) else None,
-            penalty=penalty if math.isfinite(penalty) else None,
-            loss_of_zeros=sum(zeros) / sum(done) if sum(done) else None,
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             relations=self.relation_count,
@@ -595,7 +584,6 @@ class EmbedTrainer(Trainer):
         """Train all edges of a phase, mixed; return whether all known losses are finite."""
         size = self.training.batch or BATCH
         nodes = Table(self.buffer.values, self.buffer.state)
-        zeros = self.training.loss_of_zeros(sum(count for _, count in phase.ranges))
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
@@ -620,9 +608,7 @@ class EmbedTrainer(Trainer):
                     )
             self.shared.trained()  # this waits for other ranks, and does not count as training
             self._losses.append(sum(losses[1:], losses[0]))
-            self._last = batch
             self.epoch_edges += len(heads)
-            self.zeros += zeros * len(heads)
             if not self._progress(len(heads)):
                 return False
         return True
