@@ -490,7 +490,6 @@ class EmbedTrainer(Trainer):
         trained = sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
         return Condition(
-            nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             geometry=self.table.geometry,
             slots=self.training.held,

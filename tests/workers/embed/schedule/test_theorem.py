@@ -15,7 +15,7 @@ TIMES = {"seconds_per_edge": 1e-7, "read": 3e9, "write": 2e9}
 def condition(partitions, exchange=None, *, nodes=NODES, edges=EDGES, dim=DIM, **changes):
     table = Geometry.of(partitions, -(-nodes // partitions), dim, 1)
     given = {"buckets": 2.0, "slots": 3, **changes}
-    return Condition(nodes, edges, table, machine=Machine(**TIMES, exchange=exchange), **given)
+    return Condition(edges, table, machine=Machine(**TIMES, exchange=exchange), **given)
 
 
 def fewest(nodes=NODES, dim=DIM):
@@ -72,5 +72,5 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
         machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2 * size)
         exposed, total = exposed_seconds(during, moved, machine)
         assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
-        found = Condition(10**6, n**2 * in_bucket, table, 3, machine, schedule.hiding, name)
+        found = Condition(n**2 * in_bucket, table, 3, machine, schedule.hiding, name)
         assert found.holds == (exposed < 1e-5), speed
