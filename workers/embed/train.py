@@ -35,7 +35,6 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
 from penstock.threads import cores_of_rank
-from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
@@ -316,10 +315,6 @@ class EmbedTrainer(Trainer):
         position, training = self._loaded(), self.training
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
-        most, partitions = self._batch_limit()
-        problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
-        if problem is not None:
-            raise problem
         rows = 0 if self.relations is None else len(self.relations.values)
         rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
         every = batches_between(rows, training.batch or BATCH)
@@ -453,15 +448,6 @@ class EmbedTrainer(Trainer):
             weighted=self.training.weighted,
             threads=cores_of_rank(self.comm),
         )
-
-    def _batch_limit(self) -> tuple[int, int]:
-        """Return the largest batch, and the number of partitions whose largest bucket it equals.
-
-        If memory holds all partitions of a round, its edges are all mixed.
-        """
-        if self.whole:
-            return edges_of_round(self.graph.num_edges, self.comm.size), 1
-        return self.buckets.largest, self.layout.partitions
 
     def _drop_buckets(self) -> None:
         self.comm.barrier()

@@ -4,9 +4,10 @@ heads.npy, tails.npy     row of each end in its partition, bucket after bucket
 relations.npy            of each edge, if the graph has relations
 weights.npy              of each edge, over their mean, if the training is weighted
 
-They are made when a training begins or resumes, and mapped. Each rank sorts a share of the edges into its own section of the
-files; no other rank writes to its pages. The edges of a bucket are stored shuffled, so any
-consecutive edges are a sample of the bucket; ``phase`` mixes the edges of several buckets.
+They are made when a training begins or resumes, and mapped. Each rank sorts a share of the edges
+into its own section of the files; no other rank writes to its pages. The edges of a bucket are
+stored shuffled, so any consecutive edges are a sample of the bucket; ``phase`` mixes the edges of
+several buckets.
 """
 
 from __future__ import annotations
@@ -74,11 +75,6 @@ class EdgeBuckets:
         """The number of edges of each bucket: (partitions, partitions)."""
         found: Array = np.diff(self.offsets).sum(axis=0).reshape(self.partitions, self.partitions)
         return found
-
-    @property
-    def largest(self) -> int:
-        """The number of edges of the largest bucket."""
-        return int(self.counts.max(initial=0))
 
     def runs(self, share: Share) -> list[tuple[int, int]]:
         """Return the first edge of a share, and the first after it, in each section."""
