@@ -50,7 +50,7 @@ class Training:
         layout = NodeLayout.ranges(options.nodes, options.partitions)
         geometry = Geometry.of(options.partitions, max(layout.sizes), options.dim, 1)
         self.table = open_table(folder, geometry, device=False)
-        self.versions = Checkpoints(folder).versions(geometry)
+        self.versions = Checkpoints(folder).versions(geometry, None)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,

@@ -40,7 +40,7 @@ from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
-from penstock.workers.embed.storage.versions import LAST, Checkpoints
+from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
 from penstock.workers.training.stopped import Stopped
@@ -62,11 +62,12 @@ def train_vectors(
 ) -> TrainReport:
     """Train on ranks, in a folder that exists from the first epoch on."""
     ranks, training, seen = options.ranks, options.training, 0
-    checkpoints = Checkpoints(out.result / "checkpoints")
+    checkpoints, last = Checkpoints(out.result / "checkpoints"), None
     before = None if out.before is None else Run.of(out.before, out.result)
     if before is not None:  # with the same number of partitions
         training = replace(training, partitions=before.training.partitions)
-        seen = _epochs_seen(checkpoints)
+        last = checkpoints.load(LAST) if checkpoints.has(LAST) else None
+        seen = _epochs_seen(last)
         refuse_fewer(out.named, seen, training.epochs)
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
@@ -81,7 +82,7 @@ def train_vectors(
         )
     if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
-    init = _init(options, training, checkpoints, before, out.result)
+    init = _init(options, training, last, out.result)
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
@@ -199,18 +200,14 @@ def train_vectors(
 
 
 def _init(
-    options: EmbedOptions,
-    training: Training,
-    checkpoints: Checkpoints,
-    before: Run | None,
-    out: Path,
+    options: EmbedOptions, training: Training, last: Checkpoint | None, out: Path
 ) -> Run | None:
     """Return the run to begin with, whose vectors are of the same kind.
 
     None: there is none, or the training resumes from a checkpoint.
     """
     folder = options.init
-    if folder is None or (before is not None and checkpoints.has_all()):
+    if folder is None or (last is not None and last.is_whole):
         return None
     if folder.resolve() == out:
         raise UsageError(
@@ -249,9 +246,9 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
     return found
 
 
-def _epochs_seen(checkpoints: Checkpoints) -> int:
+def _epochs_seen(last: Checkpoint | None) -> int:
     """Return the number of finished epochs of a run to resume."""
-    epochs = checkpoints.load(LAST).about.get("epoch", 0) if checkpoints.has(LAST) else 0
+    epochs = 0 if last is None else last.about.get("epoch", 0)
     # the training itself reports a damaged checkpoint
     return epochs if isinstance(epochs, int) else 0
 

@@ -195,7 +195,7 @@ class TableSource(VectorSource):
 def check_trained(folder: Path, found: Checkpoint) -> None:
     """Raise unless the checkpoint has all partitions."""
     path = Checkpoints(folder).path(found.name)
-    if any(version.number == 0 for version in found.versions):
+    if not found.is_whole:
         raise UsageError(
             f"{path} is of the first epoch, in which not all nodes were trained yet",
             remedy="Train on with --resume, at least to the end of the epoch",

@@ -145,6 +145,8 @@ class EmbedTrainer(Trainer):
         self.comm, self.task, self.training = comm, task, task.training
         self.checkpoints = Checkpoints(task.checkpoints)
         self._check_seen()
+        has = self.checkpoints.has(LAST)
+        self._saved = self.checkpoints.load(LAST) if has else None  # to resume from
         self.graph = graph = Graph.open(task.graph)
         training = self.training
         self.relation_count = len(graph.manifest.relations or ()) if training.has_relations else 0
@@ -155,7 +157,7 @@ class EmbedTrainer(Trainer):
         states = self.rules.state_width(1)
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states)
-        self.versions = self.checkpoints.versions(geometry)
+        self.versions = self.checkpoints.versions(geometry, self._saved)
         if comm.rank == 0:  # no rank writes here before all have opened
             self.checkpoints.clean()
         self.bucket_schedule = self._bucket_schedule()
@@ -175,7 +177,7 @@ class EmbedTrainer(Trainer):
         opened.callback(self.table.close)
         self.table.check(self.versions.newest)
         self.warm = None
-        if task.init is not None and not self.checkpoints.has_all():  # after a lost rank
+        if task.init is not None and not all(v.number for v in self.versions.newest):  # a lost rank
             self.warm = WarmStart(
                 task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
             )
@@ -248,8 +250,8 @@ class EmbedTrainer(Trainer):
     def _first_holders(self) -> tuple[int, ...]:
         """Return the first rank of each partition; any rank can read those of a checkpoint."""
         position = Position()
-        if self.checkpoints.has(LAST):
-            position = self._position(self.checkpoints.load(LAST).about)
+        if self._saved is not None:
+            position = self._position(self._saved.about)
         return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
@@ -259,7 +261,7 @@ class EmbedTrainer(Trainer):
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
         partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
-        if self.checkpoints.has(LAST):
+        if self._saved is not None:
             found = NodeLayout.open(folder)
             if found.partitions != partitions:  # the schedule would leave edges out
                 raise CorruptFile(
@@ -322,12 +324,12 @@ class EmbedTrainer(Trainer):
         return position
 
     def _loaded(self) -> Position | None:
-        if not self.checkpoints.has(LAST):
+        found, self._saved = self._saved, None
+        if found is None:
             return None
-        found = self.checkpoints.load(LAST)
         about = found.about
         position = self._position(about)
-        if position.epoch > 0 and not all(version.number for version in found.versions):
+        if position.epoch > 0 and not found.is_whole:
             raise self._damaged("versions of partitions that were never written")
         self.epoch_edges = about["epoch_edges"]
         self.initialised, self.steps_before = about["known"], about["steps"]

@@ -29,7 +29,8 @@ class Small:
         schedule = {key: options.pop(key) for key in ("relabel", "spread") if key in options}
         self.table = open_table(folder, self.geometry, **table)
         self.checkpoints = Checkpoints(folder)
-        self.versions = self.checkpoints.versions(self.geometry)
+        last = self.checkpoints.load("last") if self.checkpoints.has("last") else None
+        self.versions = self.checkpoints.versions(self.geometry, last)
         self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)
         self.buffer = PartitionBuffer(
             self.table,
