@@ -46,7 +46,7 @@ TIMES, BUSY = 1.25, 0.9  # required if theorem 3 holds
 
 def hidden_shares(name, partitions):
     """Return the share of an epoch's edges that is trained during each swap."""
-    schedule = BucketSchedule(order(name, partitions), spread=True)
+    schedule = BucketSchedule(order(name, partitions))
     return np.array(
         [
             sum(1 / share.of for share in step.during) / partitions**2 / len(step.evict)
@@ -262,7 +262,7 @@ def count():
                 made = order(name, partitions)
             except UsageError:  # cover: powers of four
                 continue
-            schedule = BucketSchedule(made, spread=True)
+            schedule = BucketSchedule(made)
             shares, read = 0.0, 0
             for step in schedule.scheduled(0):
                 read += len(step.load)

@@ -54,7 +54,7 @@ class Training:
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
-            BucketSchedule(order(options.order, options.partitions), seed=1, spread=True),
+            BucketSchedule(order(options.order, options.partitions), seed=1),
             sizes=layout.sizes,
             initial=self.initial,
             prefetch=prefetch,

@@ -242,7 +242,7 @@ class EmbedTrainer(Trainer):
             made, batch = order_in_memory, training.batch or BATCH
             laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
         if comm.size == 1:
-            return BucketSchedule(made(self.layout.partitions), seed=training.seed, spread=True)
+            return BucketSchedule(made(self.layout.partitions), seed=training.seed)
         return RankSchedule(
             comm.size, comm.rank, self.layout.partitions, made, laps=laps, seed=training.seed
         )

@@ -18,9 +18,9 @@ def graph(tmp_path_factory):
     return Graph.open(path)
 
 
-@pytest.mark.parametrize(("assigned", "spread"), [(False, False), (True, True)])
+@pytest.mark.parametrize("assigned", [False, True])
 def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
-    graph, tmp_path, monkeypatch, assigned, spread
+    graph, tmp_path, monkeypatch, assigned
 ):
     monkeypatch.setattr(module, "GROUP", 20)
     layout = NodeLayout.ranges(graph.num_nodes, 6)
@@ -39,7 +39,7 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
     assert isinstance(buckets.heads, np.memmap)
     node = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
     rows, found, which = max(layout.sizes), [], 0
-    for step in BucketSchedule(order("prefetch", 6), seed=2, spread=spread).scheduled(3):
+    for step in BucketSchedule(order("prefetch", 6), seed=2).scheduled(3):
         first = {p: slot * rows for slot, p in enumerate(step.buffer)}
         for shares in (step.before, step.during):
             edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
@@ -81,7 +81,7 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
-    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2, spread=True).scheduled(0)))
+    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2).scheduled(0)))
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)

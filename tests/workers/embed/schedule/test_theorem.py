@@ -55,13 +55,12 @@ def exposed_seconds(during_edges, swapped_bytes, machine):
     return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)
 
 
-@pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize(
     ("name", "n"), [("prefetch", 12), ("prefetch", 37), ("beta", 9), ("cover", 16)]
 )
-def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
+def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n):
     """Swaps hide exactly if it holds: training divides buckets, so that fewer hide each."""
-    schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
+    schedule = BucketSchedule(order(name, n), seed=0)
     swaps = [step for step in schedule.scheduled(3) if step.evict]
     table, in_bucket = Geometry.of(n, 1_200_000, 100, 1), 10**6
     size = table.file_bytes
