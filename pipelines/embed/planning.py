@@ -178,11 +178,14 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
-    rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
-    relations = rows * rules.relation_width
-    states = rules.state_width(1)
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
-    return looked_up + 4 * relations * (1 + states)
+    return looked_up + _bytes_of_relations(rules, len(init.relations or ()))
+
+
+def _bytes_of_relations(rules: EmbedRules, relations: int) -> int:
+    """Return the bytes of relations' vectors and of their optimizer state."""
+    rows = relations + rules.inverse + rules.shared_rows
+    return 4 * rows * rules.relation_width * (1 + rules.state_width(1))
 
 
 def _step(
@@ -263,13 +266,17 @@ def in_memory(training: Training, ranks: int) -> bool:
 def disk_to_train(
     graph: Graph, training: Training, ranks: int = 1, spare: int | None = None
 ) -> int:
-    """Return the disk space of a run: versions of all partitions, buckets of edges, ids.
+    """Return the disk space of a run: versions of all partitions, relations, buckets of edges, ids.
 
     spare  versions besides those of checkpoints; None: one per partition
     """
     table = geometry(graph, training, ranks)
-    kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
+    checkpoints = 2 if graph.manifest.heldout.get("valid") else 1
+    kept = table.partitions * checkpoints
     made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    relations = len(graph.manifest.relations or ()) if training.has_relations else 0
+    # A checkpoint is written beside the one that it replaces.
+    made += (checkpoints + 1) * _bytes_of_relations(training.rules(relations), relations)
     edge = _EDGE + _WEIGHT * training.weighted
     return made + graph.num_edges * edge + graph.num_nodes * (_ID + _PLACE)
 

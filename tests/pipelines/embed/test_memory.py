@@ -74,6 +74,15 @@ def test_a_warm_start_is_counted(wide, tmp_path, partitions):
     assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
 
 
+def test_the_disk_space_has_the_matrices_of_relations(graph, tmp_path):
+    """They are much larger here than the vectors of nodes."""
+    options = {"model": "rescal", "dim": 128, "epochs": 2, "batch": 1000, "negatives": 8}
+    plan = embed.train.plan(graph, tmp_path / "run", **options)
+    embed.train(graph, tmp_path / "run", **options)
+    took = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*"))
+    assert took < (plan.disk.bytes or 0) < 2 * took
+
+
 @pytest.mark.parametrize("partitions", [1, 6])
 def test_negatives_by_degree_are_counted(wide, partitions):
     training = Training(model="dot", by_degree=0.5, partitions=partitions)
