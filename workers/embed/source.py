@@ -141,8 +141,9 @@ class TableSource(VectorSource):
         version, geometry = self.versions[partition], self.table.geometry
         path = self.table.path(version)
         self.table.check([version])
-        read_page(version, geometry, memoryview(np.fromfile(path, np.uint8, PAGE)), path)
-        found, at = [], PAGE
+        read_page(version, geometry, np.fromfile(path, np.uint8, PAGE).data, path)
+        found: list[Array] = []
+        at = PAGE
         for width in (geometry.width, geometry.width * geometry.states):
             if width:
                 found.append(np.memmap(path, np.float32, "r", at, (geometry.rows, width)))

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -368,7 +368,7 @@ def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
-def _open(path: Path, mode: str = "r+") -> Array:
+def _open(path: Path, mode: Literal["r", "r+"] = "r+") -> Array:
     # A file without edges cannot be mapped.
     empty = path.stat().st_size <= _HEADER
     found: Array = np.load(path, mmap_mode=None if empty else mode)
