@@ -22,17 +22,6 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SKIPPED = 77
-# What does not run by the harness: the arguments of quick and full runs; None: not in a quick one.
-OWN = {
-    "gnn_distributed": (
-        "--ranks 1,2 --epochs 5 --nodes 20000 --outside 0.05 --ways plain --rounds 7", ""
-    ),
-    "gnn_link": (None, ""),
-    "embed_ranks": (None, ""),
-    "embed_prefetch": (None, ""),
-    "gpu_io": ("--seconds 30", ""),
-    "nccl": ("--ranks 2", "--ranks 2"),
-}  # fmt: skip
 
 
 def run(path: Path, given: argparse.Namespace, logs: Path) -> dict[str, Any]:
@@ -42,11 +31,6 @@ def run(path: Path, given: argparse.Namespace, logs: Path) -> dict[str, Any]:
     words = ["--json", str(results), *(["--quick"] if given.quick else [])]
     if given.cpu:
         words.append("--cpu")
-    if name in OWN:
-        own = OWN[name][0 if given.quick else 1]
-        if own is None:
-            return {"state": "skipped", "why": "takes long: runs without --quick", "seconds": 0.0}
-        words = own.split()
     begun = time.monotonic()
     try:
         with log.open("w") as file:

@@ -1,340 +1,190 @@
 """Reading and writing a file through queues that a GPU fills, compared with the disk's rate.
 
-    python -P benchmarks/bench_gpu_io.py [--folder .] [--size 268435456] [--seconds 60] [--host]
+    python -P benchmarks/bench_gpu_io.py [--quick] [--folder FOLDER] [--size 512]
 
-Compared, each ``--rounds`` times and in turns, medians in GB/s:
-
-    direct   threads of the host alone, the number of the controller's, with O_DIRECT and the most
+    direct   threads of the host alone, as many as the controller's, with O_DIRECT and the most
              bytes per call that the controller moves at once, to and from page-locked memory
-    batch    the kernel that enqueues at precomputed positions, rings once and polls together
+    batch    the kernel that enqueues at precomputed positions, rings once and polls together: ours
     locked   the kernel whose threads each take the queue's lock to enqueue, ring and free
 
-Before any timing, each producer writes and reads fresh random data, which are compared. Then batch
-reads while training steps run on another stream, to measure their mutual cost. A last part moves
-pages of 4 KiB of a file in memory (/dev/shm), so that no disk hides the cost of the queues.
-
-Results are printed at once. The threads' rate of writing is measured first: the file is smaller
-than --size if it could not be moved often enough within --seconds, and no round or part begins
-after them.
-
-With --host the producer is that of naive/queues.py, which needs no GPU and copies pages itself, one
-round after another: this tests the controller and the benchmark; its figures have no meaning.
+What is written is read again and compared. Pages of 4 KiB of a file in memory (/dev/shm) show the
+cost of the queues without a disk. Reading while training steps run on another stream is compared
+with these steps alone. Without a GPU the producer is that of naive/queues.py, which copies pages
+itself: this tests the controller, and its times have no meaning and no gate.
 """
 
+from __future__ import annotations
+
 import argparse
-import json
 import os
-import statistics
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import Case, Option, Side, Timed, gpus, main, tampered
 
 from penstock.kernels.naive import queues as naive
 from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, aligned
 from penstock.workers.embed.storage.queue_controller import Controller
 
-CHECKED = 16 << 20  # bytes of the file that are compared
 AT_ONCE = 2 << 20  # bytes per call, as the controller's most
-SMALL_FORM, SMALL_SIZE = QueueFormat(entries=256, page_bytes=4096), 64 << 20
+THREADS, QUEUES, PATIENCE = 8, 8, 10.0
+# A place, its format, and the measured times of direct and of locked over ours.
+DISK = QueueFormat(entries=64, page_bytes=128 << 10), {"read": (1.04, 1.33), "write": (0.86, 1.51)}
+MEMORY = QueueFormat(entries=256, page_bytes=4096), {"read": (0.07, 15), "write": (0.19, 16)}
 
 
-class Device:
-    """The memory of the data and the producer of commands: a GPU, or the host."""
+class Place:
+    """A file, the memory of its data, and the queues between them."""
 
-    def __init__(self, host):
-        self.host = host
-        self.producers = [Producer.BATCH] if host else list(Producer)
-
-    def queues(self, count, form):
-        if self.host:
-            return naive.Queues(count, form)
-        from penstock.kernels.cuda.queues import Queues
-
-        return Queues(count, form)
-
-    def put(self, data):
-        if self.host:
-            return data.copy()
-        import cupy as cp
-
-        return cp.asarray(data)
-
-    def get(self, data):
-        return data if self.host else data.get()
-
-    def pinned(self, size):
-        if self.host:
-            return aligned(np.zeros(size + 4096, np.uint8), size)
-        import cupy as cp
-
-        memory = cp.cuda.alloc_pinned_memory(size + 4096)
-        return aligned(np.frombuffer(memory, np.uint8, size + 4096), size)
-
-    def seconds(self, call):
-        """Return the seconds of a call until its result is complete."""
-        self.wait()
-        start = time.perf_counter()
-        result = call()
-        self.wait()
-        return time.perf_counter() - start, result
-
-    def wait(self):
-        if not self.host:
+    def __init__(self, path: Path, size: int, form: QueueFormat, on_gpu: bool, stack: ExitStack):
+        self.path, self.size, self.on_gpu = path, size, on_gpu
+        if on_gpu:
             import cupy as cp
 
-            cp.cuda.Device().synchronize()
+            from penstock.kernels.cuda.queues import Queues
 
-    @property
-    def name(self):
-        if self.host:
-            return "host"
-        import cupy as cp
+            memory = cp.cuda.alloc_pinned_memory(AT_ONCE * THREADS + 4096)
+            pinned = np.frombuffer(memory, np.uint8, AT_ONCE * THREADS + 4096)
+            self.xp: Any = cp
+        else:
+            Queues, self.xp = naive.Queues, np  # noqa: N806
+            pinned = np.zeros(AT_ONCE * THREADS + 4096, np.uint8)
+        self.pinned = aligned(pinned, AT_ONCE * THREADS)
+        self.queues = Queues(QUEUES, form)
+        self.data = self.xp.asarray(np.random.default_rng(0).integers(0, 256, size, np.uint8))
+        # The file is written once before: new blocks of a disk take far longer.
+        path.write_bytes(bytes(size))
+        stack.callback(path.unlink)
+        stack.enter_context(Controller(self.queues.shared, [path], threads=THREADS))
 
-        return cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode()
+    def wait(self) -> None:
+        if self.on_gpu:
+            self.xp.cuda.Device().synchronize()
 
+    def moved(self, operation: Operation, producer: Producer = Producer.BATCH) -> Timed:
+        """Write the data, or read them; return what is in memory then."""
+        memory = self.data
+        if operation == Operation.READ:
+            memory = self.xp.full(self.size, 7, np.uint8)
+        self.wait()
+        begun = time.perf_counter()
+        given = {"producer": producer, "patience": PATIENCE}
+        result = self.queues.transfer(operation, 0, 0, memory, **given)
+        self.wait()
+        seconds = time.perf_counter() - begun
+        status, pages = (result.get() if self.on_gpu else result).tolist()
+        assert not status, f"{producer.name}: status {status}"
+        assert pages == -(-self.size // self.queues.shared.form.page_bytes)
+        return Timed(seconds, memory)
 
-def check(device, queues, data, producer, patience):
-    """Write and read fresh data; raise if a byte differs."""
-    fresh = np.random.default_rng(int(producer)).bytes(data.size)
-    fresh = np.frombuffer(fresh, np.uint8)
-    given = {"producer": producer, "patience": patience}
-    there, back = device.put(fresh), device.put(np.full(data.size, 7, np.uint8))
-    for operation, memory in ((Operation.WRITE, there), (Operation.READ, back)):
-        done(device, queues.transfer(operation, 0, 0, memory, **given), producer, data.size, queues)
-    np.testing.assert_array_equal(device.get(back), fresh)
+    def direct(self, operation: Operation) -> Timed:
+        """Move the file by threads of the host alone."""
+        try:
+            opened = os.open(self.path, os.O_RDWR | os.O_DIRECT)
+        except OSError:
+            opened = os.open(self.path, os.O_RDWR)
+        call = os.preadv if operation == Operation.READ else os.pwritev
 
+        def work(number: int) -> None:
+            part = self.pinned[number * AT_ONCE : (number + 1) * AT_ONCE]
+            for first in range(number * AT_ONCE, self.size, THREADS * AT_ONCE):
+                count = min(AT_ONCE, self.size - first)
+                assert call(opened, [part[:count]], first) == count
 
-def done(device, result, producer, size, queues):
-    """Raise unless a transfer moved all its pages."""
-    status, pages = device.get(result).tolist()
-    expected = -(-size // queues.shared.form.page_bytes)
-    if status or pages != expected:
-        raise SystemExit(f"{producer.name}: status {status}, {pages} of {expected} pages moved")
+        crew = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
+        begun = time.perf_counter()
+        for thread in crew:
+            thread.start()
+        for thread in crew:
+            thread.join()
+        seconds = time.perf_counter() - begun
+        os.close(opened)
+        return Timed(seconds)
 
-
-def direct(path, size, operation, threads, memory):
-    """Move a file by threads of the host alone; return seconds."""
-    try:
-        opened = os.open(path, os.O_RDWR | os.O_DIRECT)
-    except OSError:
-        opened = os.open(path, os.O_RDWR)
-    pieces = range(0, size, AT_ONCE)
-    call = os.preadv if operation == Operation.READ else os.pwritev
-
-    def work(number):
-        part = memory[number * AT_ONCE : (number + 1) * AT_ONCE]
-        for first in pieces[number::threads]:
-            count = min(AT_ONCE, size - first)
-            moved = call(opened, [part[:count]], first)
-            if moved != count:
-                raise OSError(f"{moved} of {count} bytes moved")
-
-    crew = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
-    start = time.perf_counter()
-    for thread in crew:
-        thread.start()
-    for thread in crew:
-        thread.join()
-    seconds = time.perf_counter() - start
-    os.close(opened)
-    return seconds
-
-
-def compare(device, path, size, form, given):
-    """Return GB/s of each way, reading and writing."""
-    made, memory = device.queues(given.queues, form), device.pinned(AT_ONCE * given.threads)
-    size, found = fitting(path, size, memory, device, given), {}
-    data = np.zeros(size, np.uint8)
-    with Controller(made.shared, [path], threads=given.threads) as controller:
-        for producer in device.producers:
-            took, _ = device.seconds(
-                lambda how=producer: check(device, made, data[:CHECKED], how, given.patience)
-            )
-            say(given, f"  {producer.name.lower()}: what is written is read, {took:.1f} s")
-        on_device = device.put(data)
-        for number in range(given.rounds):
-            if number and time.monotonic() > given.until:
-                break
-            for operation in Operation:
-                took = direct(path, size, operation, given.threads, memory)
-                found.setdefault(("direct", operation.name.lower()), []).append(took)
-                for producer in device.producers:
-                    took, result = device.seconds(
-                        lambda how=producer, what=operation: made.transfer(
-                            what, 0, 0, on_device, producer=how, patience=given.patience
-                        )
-                    )
-                    done(device, result, producer, size, made)
-                    key = producer.name.lower(), operation.name.lower()
-                    found.setdefault(key, []).append(took)
-            last = ", ".join(
-                f"{way} {what} {size / 1e9 / times[-1]:.2f}" for (way, what), times in found.items()
-            )
-            say(given, f"  round {number + 1}, {size / 1e6:.0f} MB, GB/s: {last}")
-        went_direct = controller.direct
-    rates = {key: size / 1e9 / statistics.median(times) for key, times in found.items()}
-    return rates, went_direct
+    def check(self, operation: Operation, values: dict[str, Any]) -> None:
+        """Compare what was moved with the data, after another writing, since direct has written."""
+        self.moved(Operation.WRITE)
+        there = self.xp.asarray(np.fromfile(self.path, np.uint8))
+        assert bool((there == self.data).all())
+        again = self.moved(Operation.READ).value
+        assert bool((tampered(again) == self.data).all())
 
 
-def fitting(path, size, memory, device, given):
-    """Return the size of a file that ``compare`` can move often enough in the time."""
-    part = min(size, CHECKED)
-    with path.open("wb") as file:
-        file.write(bytes(part))
-    took = direct(path, part, Operation.WRITE, given.threads, memory)
-    left = max(given.until - time.monotonic(), 1.0)
-    moves = 1 + len(Operation) * (1 + len(device.producers))
-    fits = int(0.3 * left * part / took / moves)  # of one round
-    size = max(min(size, fits // AT_ONCE * AT_ONCE), part)
-    # The file is written once before: new blocks of the disk take far longer.
-    with path.open("r+b") as file:
-        for _ in range(-(-size // AT_ONCE)):
-            file.write(bytes(AT_ONCE))
-        file.truncate(size)
-        file.flush()
-        os.fsync(file.fileno())
-    return size
-
-
-def say(given, text):
-    """Print a line of progress for people."""
-    if not given.json:
-        print(text, flush=True)
-
-
-def training_steps():
+def training(edges: int = 100_000, nodes: int = 1_000_000) -> Callable[[], Any]:
     """Return a function that trains one batch on the GPU."""
     import cupy as cp
 
     from penstock.kernels.cuda import embed
     from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Table
 
-    rules, nodes, edges = EmbedRules(Model.DOT, 100), 1_000_000, 100_000
-    table = Table(
-        cp.random.standard_normal((nodes, 100), dtype=cp.float32) / 10,
-        cp.full((nodes, 100), 0.1, cp.float32),
-    )
+    rules = EmbedRules(Model.DOT, 100)
+    values = cp.random.standard_normal((nodes, 100), dtype=cp.float32) / 10
+    table = Table(values, cp.full((nodes, 100), 0.1, cp.float32))
     ends = cp.random.randint(0, nodes, (2, edges), dtype=cp.int32)
     negatives = cp.random.randint(0, nodes, (2, rules.chunks(edges), 1000), dtype=cp.int32)
     batch = Batch(ends[0], None, ends[1], negatives)
     return lambda: embed.step(table, None, batch, rules, 0.01)
 
 
-def overlap_with_training(device, path, size, form, given):
-    """Return seconds of reading and of training steps, each alone and both at once."""
-    import cupy as cp
-
-    step = training_steps()
-    made = device.queues(given.queues, form)
-    on_device = device.put(np.zeros(size, np.uint8))
+def steps(place: Place, step: Callable[[], Any], count: int, *, read: bool) -> Timed:
+    """Train steps, and read meanwhile on another stream; return the seconds of the steps."""
+    cp = place.xp
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
-    step()
-    with Controller(made.shared, [path], threads=given.threads):
-
-        def run(steps, reads):
-            events = [[cp.cuda.Event(), cp.cuda.Event()] for _ in streams]
-            results = []
-            device.wait()
-            for stream, (start, stop), wanted in zip(streams, events, (reads, steps), strict=True):
-                with stream:
-                    start.record()
-                    for _ in range(wanted):
-                        if stream is streams[0]:
-                            results.append(
-                                made.transfer(
-                                    Operation.READ, 0, 0, on_device, patience=given.patience
-                                )
-                            )
-                        else:
-                            step()
-                    stop.record()
-            device.wait()
-            for result in results:
-                done(device, result, Producer.BATCH, size, made)
-            return [cp.cuda.get_elapsed_time(*pair) / 1e3 for pair in events]
-
-        run(10, 0)
-        reading = run(0, 1)[0]
-        one = run(50, 0)[1] / 50
-        steps = max(1, int(reading / one))  # about as long as the reading
-        training = run(steps, 0)[1]
-        both = run(steps, 1)
-    return {
-        "read_alone": reading,
-        "read_overlapped": both[0],
-        "train_alone": training,
-        "train_overlapped": both[1],
-        "steps": steps,
-    }
+    begin, end = cp.cuda.Event(), cp.cuda.Event()
+    place.wait()
+    with streams[0]:
+        result = None
+        if read:
+            result = place.queues.transfer(Operation.READ, 0, 0, place.data, patience=PATIENCE)
+    with streams[1]:
+        begin.record()
+        for _ in range(count):
+            step()
+        end.record()
+    place.wait()
+    status = 0 if result is None else int(result[0])
+    return Timed(1e-3 * float(cp.cuda.get_elapsed_time(begin, end)), status)
 
 
-def report_rates(rates):
-    for operation in ("read", "write"):
-        ceiling = rates["direct", operation]
-        for (way, what), rate in rates.items():
-            if what == operation:
-                print(f"  {operation:6} {way:7} {rate:7.2f} GB/s, {rate / ceiling:.0%} of direct")
+def check_status(values: dict[str, Any]) -> None:
+    assert values["ours"] == 0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path())
-    parser.add_argument("--size", type=int, default=256 << 20, help="bytes, a multiple of 4096")
-    parser.add_argument("--queues", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--entries", type=int, default=64)
-    parser.add_argument("--page", type=int, default=128 << 10)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--patience", type=float, default=10.0, help="seconds of a round, after which it is a hang"
-    )
-    parser.add_argument("--seconds", type=float, default=60.0, help="in all, about")
-    parser.add_argument("--host", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    given.until = time.monotonic() + given.seconds
-    device, form = Device(given.host), QueueFormat(given.entries, given.page)
-    path, small = given.folder / "gpu_io.bin", Path("/dev/shm") / f"gpu_io_{os.getpid()}.bin"
-    rates, in_memory, overlap = {}, {}, None
-    say(
-        given,
-        f"{device.name}, {given.queues} queues of {form.entries} pages of "
-        f"{form.page_bytes >> 10} KiB, {given.threads} threads",
-    )
-    try:
-        rates, went_direct = compare(device, path, given.size, form, given)
-        size = path.stat().st_size
-        if not went_direct:
-            say(given, "through the page cache: no figure of the disk")
-        if not given.json:
-            report_rates(rates)
-        if time.monotonic() < given.until:
-            say(given, "a file in memory, pages of 4 KiB, 256 entries")
-            in_memory, _ = compare(device, small, min(SMALL_SIZE, given.size), SMALL_FORM, given)
-            if not given.json:
-                report_rates(in_memory)
-        if not given.host and time.monotonic() < given.until:
-            overlap = overlap_with_training(device, path, min(size, 128 << 20), form, given)
-    finally:
-        path.unlink(missing_ok=True)
-        small.unlink(missing_ok=True)
-    if given.json:
-        as_text = {
-            name: {f"{way} {what}": rate for (way, what), rate in found.items()}
-            for name, found in (("disk", rates), ("memory, 4 KiB", in_memory))
-        }
-        print(json.dumps({"device": device.name, **as_text, "overlap": overlap}))
-    elif overlap is not None:
-        slower = overlap["train_overlapped"] / overlap["train_alone"] - 1
-        later = overlap["read_overlapped"] / overlap["read_alone"] - 1
-        print(
-            f"during {overlap['steps']} training steps: reading {overlap['read_overlapped']:.3f} s "
-            f"({later:+.1%}), training {overlap['train_overlapped']:.3f} s ({slower:+.1%})",
-            flush=True,
-        )
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    on_gpu = gpus(1)() is None
+    shared = Path("/dev/shm") / f"gpu_io_{os.getpid()}.bin"
+    with ExitStack() as stack:
+        for name, path, size, (form, ratios) in (
+            ("the disk", given.scratch / "file", given.size << 20, DISK),
+            ("memory, pages of 4 KiB", shared, min(given.size, 64) << 20, MEMORY),
+        ):
+            place = Place(path, size, form, on_gpu, stack)
+            for operation in (Operation.WRITE, Operation.READ):
+                what = operation.name.lower()
+                direct, locked = ratios[what] if on_gpu else (None, None)
+                sides = {"direct": Side(partial(place.direct, operation), direct)}
+                if on_gpu:
+                    way = partial(place.moved, operation, Producer.LOCKED)
+                    sides["locked"] = Side(way, locked)
+                run, check = partial(place.moved, operation), partial(place.check, operation)
+                yield Case(f"{what}, {name}", run, check, sides, (size, "bytes"))
+            if on_gpu and name == "the disk":
+                step = training()
+                step()
+                alone = partial(steps, place, step, 200, read=False)
+                run = partial(steps, place, step, 200, read=True)
+                sides = {"alone": Side(alone, 1.0)}
+                yield Case("200 training steps while reading", run, check_status, sides)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__, cases, Option("--size", 512, 16, "MB of the file")))

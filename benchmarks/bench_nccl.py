@@ -1,30 +1,38 @@
-"""Arrays between GPUs: a gang's Communicator, plain CuPy NCCL and torch.distributed, checked first.
+"""Arrays between GPUs: a gang's Communicator, plain CuPy NCCL and torch.distributed.
 
-    python benchmarks/bench_nccl.py [--ranks 4] [--sizes 1 64 1024] [--rounds 7]
+    python -P benchmarks/bench_nccl.py [--quick] [--ranks 4] [--sizes 1 64 1024]
 
 mpiexec starts one rank per GPU. All three reduce, or exchange parts of, the same float32 arrays of
 1 MB, 64 MB and 1 GB per rank, in turn; each result is compared with one computed from the seeds. A
-time is the median over rounds of the slowest rank: "in a row" for many operations and one wait at
-the end, "each" for operations with one wait each. Bus bandwidth is defined as in NCCL's own tests:
-2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all, over the time. From 64 MB,
-Penstock must reach 90 % of torch.
+time is that of the slowest rank in a round: "in a row" for many operations and one wait at the
+end, "each" for operations with one wait each. Rates are of bus bandwidth as NCCL's own tests define
+it: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all. "staged" is the same
+without NCCL, by pinned memory and MPI. NCCL, torch and CuPy must be in one Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-GATE, GATED_MB = 0.90, 64
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from bench_gang import launched
+from harness import Case, Option, Side, Timed, gpus, installed, main
+
 IN_A_ROW = {1: 50, 64: 20, 1024: 8}  # a sum of n ranks grows n-fold each time
+ROUNDS = 8  # of a run; the first warms up
+GATED_MB = 64  # smaller ones have no gate
 
 
 class Method(NamedTuple):
@@ -32,21 +40,6 @@ class Method(NamedTuple):
 
     begin: Callable[[], Any]
     wait: Callable[[list[Any]], Any]
-
-
-def launch(given: argparse.Namespace) -> int:
-    """Start the ranks and return their exit code."""
-    from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
-
-    library = loaded_library()
-    launcher = find_launcher(None, library)
-    env = {
-        "OMPI_MCA_hwloc_base_binding_policy": "none",  # Open MPI 4, and 5:
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-    }
-    env |= launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
-    command = [launcher.path, "-n", str(given.ranks), sys.executable, "-P", *sys.argv, "--rank"]
-    return subprocess.run(command, check=False, env=env).returncode
 
 
 class Rank:
@@ -211,37 +204,25 @@ class Rank:
         taken = (time.perf_counter() - start) / count
         return float(max(self.world.allgather(taken)))
 
-    def compare(self, operation: str, megabytes: int, rounds: int) -> list[tuple[str, float]]:
-        """Check and time the three ways at one size; print one row per wait, return ratios."""
+    def compare(self, operation: str, megabytes: int) -> dict[str, dict[str, list[float]]]:
+        """Check and time the ways at one size; return the seconds of every round."""
         size = megabytes << 20
         made = self.reductions(size) if operation == "allreduce" else self.exchanges(size)
         self.check(operation, size, made)
-        share = (self.size - 1) / self.size * (2 if operation == "allreduce" else 1)
-        ratios = []
+        times = {}
         for each in (False, True):
             count = IN_A_ROW.get(megabytes, 8)
             found: dict[str, list[float]] = {name: [] for name in made}
-            for round_ in range(rounds + 1):
+            for _ in range(ROUNDS):
                 for name, method in made.items():
-                    taken = self.seconds(method, size, count, each)
-                    if round_:  # the first one warms up
-                        found[name].append(taken)
-            times = {name: float(np.median(all_)) for name, all_ in found.items()}
+                    found[name].append(self.seconds(method, size, count, each))
             manner = "each" if each else "in a row"
-            cells = [operation, f"{megabytes} MB", manner]
-            cells += [f"{times[name] * 1e3:.3f}" for name in made]
-            cells += [f"{share * size / times[name] / 1e9:.0f}" for name in made]
-            cells += [f"{times[name] / times['ours']:.2f}" for name in ("cupy", "torch")]
-            spread = max(found["ours"]) / min(found["ours"]) - 1
-            self.say(f"| {' | '.join(cells)} | {spread:.0%} |")
-            if megabytes >= GATED_MB:
-                ratio = times["torch"] / times["ours"]
-                ratios.append((f"{operation} {megabytes} MB {manner}", ratio))
-        return ratios
+            times[f"{operation}, {megabytes} MB, {manner}"] = found
+        return times
 
-    def through_the_host(self, megabytes: int) -> None:
-        """Print the cost of the same without NCCL, by pinned memory and MPI."""
-        size, found = megabytes << 20, []
+    def staged(self, megabytes: int) -> dict[str, list[float]]:
+        """Return the seconds of both by pinned memory and MPI."""
+        size, found = megabytes << 20, {}
         nccl, (self.ours, _) = self.ours, self.gang(staged=True)
         for operation, made in (
             ("allreduce", self.reductions(size)),
@@ -249,59 +230,70 @@ class Rank:
         ):
             ours = {"ours": made["ours"]}
             self.check(operation, size, ours)
-            taken = min(self.seconds(ours["ours"], size, 2, each=True) for _ in range(2))
-            found.append(f"{operation} of {megabytes} MB {taken * 1e3:.0f} ms")
-        self.say(f"\nby way of pinned memory and MPI: {', '.join(found)}")
+            found[operation] = [self.seconds(ours["ours"], size, 2, each=True) for _ in range(2)]
         self.ours.leave()
         self.ours = nccl
-
-    def say(self, line: str) -> None:
-        if self.rank == 0:
-            print(line, flush=True)
+        return found
 
 
-def measure(given: argparse.Namespace) -> int:
-    """Be one rank; return 0 if the gate was passed."""
-    rank = Rank(max(given.sizes) << 20)
-    props = rank.cupy.cuda.runtime.getDeviceProperties(0)
-    first, second, memory = rank.costs
-    rank.say(
-        f"{rank.size} x {props['name'].decode()}, {type(rank.ours._device).__name__}, NCCL "
-        f"{rank.nccl.get_version()} (torch: {'.'.join(map(str, rank.torch.cuda.nccl.version()))}), "
-        f"CuPy {rank.cupy.__version__}, torch {rank.torch.__version__}, "
-        f"NCCL_NVLS_ENABLE={os.environ.get('NCCL_NVLS_ENABLE', 'unset')}"
-    )
-    rank.say(
-        f"first gang's communicator {first:.2f} s and {memory / 2**20:.0f} MB of GPU memory, the "
-        f"next gang's {second * 1e3:.2f} ms\n"
-    )
-    names = ("ours", "CuPy", "torch")
-    head = ["operation", "a rank", "waited for", *(f"{name} ms" for name in names)]
-    head += [*(f"{name} GB/s" for name in names), "ours / CuPy", "ours / torch", "spread"]
-    rank.say(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    ratios = []
+def measure(path: Path, sizes: list[int]) -> None:
+    """Be one rank; the first writes the times, if no check has raised."""
+    rank = Rank(max(sizes) << 20)
+    times: dict[str, Any] = {}
     for operation in ("allreduce", "all-to-all"):
-        for size in given.sizes:
-            ratios += rank.compare(operation, size, given.rounds)
-    rank.through_the_host(min(GATED_MB, max(given.sizes)))
+        for size in sizes:
+            times |= rank.compare(operation, size)
+    staged = rank.staged(min(GATED_MB, max(sizes)))
     rank.ours.leave()
-    missed = [f"{name}: {ratio:.2f}" for name, ratio in ratios if ratio < GATE]
-    if ratios:
-        what = f"below {GATE:.0%} of torch: {', '.join(missed)}" if missed else "passed"
-        rank.say(f"\nall results right; gate ({GATE:.0%} of torch from {GATED_MB} MB on): {what}")
+    if rank.rank == 0:
+        body = {"times": times, "staged": staged, "costs": rank.costs}
+        path.write_text(json.dumps(body))
     rank.torch.distributed.destroy_process_group()
-    return len(missed) > 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 64, 1024], help="in MB")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    return measure(given) if given.rank else launch(given)
+@cache
+def measured(ranks: int, sizes: tuple[int, ...]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "times.json"
+        launched(ranks, [__file__, "--rank", str(path), *map(str, sizes)])
+        return json.loads(path.read_text())
+
+
+def taken(ranks: int, sizes: tuple[int, ...], name: str, side: str) -> Callable[[], Timed]:
+    """Return a function that gives the time of the next round."""
+    rounds = iter(range(1 << 30))
+    return lambda: Timed(measured(ranks, sizes)["times"][name][side][next(rounds) % ROUNDS], 1)
+
+
+def check(ranks: int, sizes: tuple[int, ...], values: dict[str, Any]) -> dict[str, Any]:
+    assert set(values.values()) == {1}  # ranks have compared what came
+    first, second, memory = measured(ranks, sizes)["costs"]
+    return {"first gang, s": first, "next, s": second, "MB of a GPU": memory / 2**20}
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    sizes, n = tuple(given.sizes), given.ranks
+    for operation in ("allreduce", "all-to-all"):
+        for size in sizes:
+            for manner in ("in a row", "each"):
+                name = f"{operation}, {size} MB, {manner}"
+                time_of = partial(taken, n, sizes, name)
+                ratio = 1.0 if size >= GATED_MB else None
+                sides = {"torch": Side(time_of("torch"), ratio), "CuPy": Side(time_of("cupy"))}
+                if size == min(GATED_MB, max(sizes)) and manner == "each":
+
+                    def staged(operation: str = operation) -> Timed:
+                        return Timed(min(measured(n, sizes)["staged"][operation]), 1)
+
+                    sides["staged"] = Side(staged)
+                share = (n - 1) / n * (2 if operation == "allreduce" else 1)
+                work = share * (size << 20), "bytes"
+                yield Case(name, time_of("ours"), partial(check, n, sizes), sides, work)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--rank"]:
+        measure(Path(sys.argv[2]), [int(size) for size in sys.argv[3:]])
+    else:
+        options = [Option("--ranks", 4, 2), Option("--sizes", [1, 64, 1024], [1, 64], "in MB")]
+        sys.exit(main(__doc__, cases, *options, needs=(gpus(2), installed("torch"))))

@@ -1,27 +1,28 @@
-"""What a night costs if a share of the edges has changed, over a rebuild: CPU seconds of each job.
+"""What a night costs if a share of the edges has changed, over a rebuild.
 
-    python benchmarks/bench_tomorrow.py [--graph communities] [--jobs walk,partition] [--json FILE]
+    python -P benchmarks/bench_tomorrow.py [--quick] [--cpu] [--graph communities]
 
 Random changes replace edges anywhere; concentrated ones replace edges among nodes that are next to
-each other. Every result is compared with that of a rebuild. A job runs alternately from the
-base and anew, on threads of this process, whose CPU seconds are counted; the least of each counts.
+each other. Every result is compared with that of a rebuild, on threads of this process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import FULL, Case, Option, Side, main
 
 import penstock
 from penstock import Graph
@@ -36,13 +37,13 @@ BALL = 4  # a concentrated change is among nodes with this many times the edges 
 
 
 @dataclass(frozen=True)
-class Case:
+class Job:
     """A job from a base and anew.
 
     run    (graph, output, the base's output or None) -> report
     good   whether the results of both ways, output and report, are the same, or as good
     kept   of a report from a base, the share that was taken over
-    most   the most CPU seconds over those of a rebuild, by share of random changes
+    most   the most time over that of a rebuild, by share of random changes
     """
 
     run: Callable[[Path, Path, Path | None], Any]
@@ -57,9 +58,9 @@ def same_files(one: Path, _: Any, other: Path, __: Any) -> bool:
     return bool(listed[0] == listed[1])
 
 
-def walks(**options: Any) -> Case:
+def walks(**options: Any) -> Job:
     """Return the case of walks with these options."""
-    return Case(
+    return Job(
         lambda graph, out, base: penstock.walk(graph, out, base=base, **options),
         same_files,
         lambda report: float(report.from_base.kept / report.walks),
@@ -95,17 +96,17 @@ def auc(out: Path) -> float:
     return float(np.mean(near > far))
 
 
-CASES = {
+JOBS = {
     "walk": walks(length=80),
     "walk short": walks(length=8, walks=10),
     "walk node2vec": walks(length=20, app="node2vec", p=0.5, q=2),
-    "partition": Case(
+    "partition": Job(
         partition,
         lambda _, based, __, anew: based.cut_share <= 1.1 * anew.cut_share + 0.02,
         lambda report: float(report.made_by == "base"),
         {0.001: 1.0},
     ),
-    "word2vec": Case(
+    "word2vec": Job(
         vectors,
         lambda one, _, other, __: auc(one) >= auc(other) - 0.01,
         lambda report: 1 - report.words / (report.rows * 10 * 40),
@@ -155,82 +156,50 @@ def change(graph: Graph, share: float, kind: str, folder: Path) -> tuple[Path, P
     return files[0], files[1]
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the CPU seconds of a call, and its result."""
-
-    def used() -> float:
-        spent = resource.getrusage(resource.RUSAGE_SELF)
-        return spent.ru_utime + spent.ru_stime
-
-    begun = used()
-    result = work()
-    return used() - begun, result
+def ran(job: Job, today: Path, out: Path, base: Path | None) -> tuple[Path, Any]:
+    shutil.rmtree(out, ignore_errors=True)
+    return out, job.run(today, out, base)
 
 
-def measure(name: str, case: Case, today: Path, base: Path, folder: Path, repeats: int) -> Any:
-    """Return the least CPU seconds from a base and anew, and the share that was kept."""
-    found: dict[str, list[float]] = {"based": [], "anew": []}
-    reports = {}
-    for _ in range(repeats):
-        for way in found:
-            out = folder / way
-            shutil.rmtree(out, ignore_errors=True)
-            from_base = base if way == "based" else None
-            took, reports[way] = seconds(lambda out=out, b=from_base: case.run(today, out, b))
-            found[way].append(took)
-    if not case.good(folder / "based", reports["based"], folder / "anew", reports["anew"]):
-        raise SystemExit(f"{name}: the result from a base is not that of a rebuild, or worse")
-    return min(found["based"]), min(found["anew"]), case.kept(reports["based"])
+def check(job: Job, values: dict[str, Any]) -> dict[str, Any]:
+    (out, report), (anew, rebuilt) = values["ours"], values["anew"]
+    assert job.good(out, report, anew, rebuilt), "not the result of a rebuild, or worse"
+    kept = job.kept(report)
+    assert kept <= 1
+    return {"kept": kept}
 
 
-def main() -> None:
-    """Print one row per job and change, and fail if a gate does."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scale", type=int, default=16)
-    parser.add_argument("--graph", choices=("rmat", "communities"), default="rmat")
-    parser.add_argument("--jobs", default="", help="of " + ", ".join(CASES))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    chosen = [one for one in CASES if not given.jobs or one in given.jobs.split(",")]
-    rows, failed = [], []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        yesterday = folder / "yesterday"
-        if given.graph == "rmat":
-            penstock.generate("rmat", yesterday, scale=given.scale)
-        else:
-            communities(given.scale, folder / "edges.parquet")
-            penstock.etl(folder / "edges.parquet", yesterday)
-        graph = Graph.open(yesterday)
-        print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges")
-        for name in chosen:
-            CASES[name].run(yesterday, folder / name, None)
-        for share in SHARES:
-            for kind in KINDS if share else KINDS[:1]:
-                add, remove = change(graph, share, kind, folder)
-                today = folder / "today"
-                shutil.rmtree(today, ignore_errors=True)
-                penstock.etl([], today, base=yesterday, add=[add], remove=[remove])
-                for name in chosen:
-                    case = CASES[name]
-                    based, anew, kept = measure(
-                        name, case, today, folder / name, folder, given.repeats
-                    )
-                    most = case.most.get(share) if kind == "random" else None
-                    rows.append([name, share, kind, based, anew, based / anew, kept])
-                    print(
-                        f"{name:14} {share:6.1%} {kind:12} {based:7.2f} s of {anew:7.2f} s, "
-                        f"{based / anew:5.2f}, kept {kept:6.1%}",
-                        flush=True,
-                    )
-                    if most is not None and based > most * anew:
-                        failed.append(f"{name} at {share:.1%}: {based / anew:.2f} > {most}")
-    if given.json:
-        given.json.write_text(json.dumps(rows))
-    if failed:
-        sys.exit("\n".join(failed))
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    folder = given.scratch
+    yesterday = folder / "yesterday"
+    if given.graph == "rmat":
+        penstock.generate("rmat", yesterday, scale=given.scale, quiet=True)
+    else:
+        communities(given.scale, folder / "edges.parquet")
+        penstock.etl(folder / "edges.parquet", yesterday, quiet=True)
+    chosen = ("walk", "partition") if given.quick else JOBS
+    for name in chosen:
+        JOBS[name].run(yesterday, folder / name, None)
+    for share in SHARES:
+        for kind in KINDS if share and not given.quick else KINDS[:1]:
+            add, remove = change(Graph.open(yesterday), share, kind, folder)
+            today = folder / "today"
+            shutil.rmtree(today, ignore_errors=True)
+            penstock.etl([], today, base=yesterday, add=[add], remove=[remove], quiet=True)
+            for name in chosen:
+                job = JOBS[name]
+                most = job.most.get(share) if kind == "random" else None
+                run = partial(ran, job, today)
+                anew = Side(partial(run, folder / "anew", None), most and 1 / most / FULL)
+                yield Case(
+                    f"{name}, {share:.1%} {kind}",
+                    partial(run, folder / "based", folder / name),
+                    partial(check, job),
+                    {"anew": anew},
+                    rounds=3,
+                )
 
 
 if __name__ == "__main__":
-    main()
+    options = Option("--scale", 16, 13), Option("--graph", "rmat", "rmat", "or communities")
+    sys.exit(main(__doc__, cases, *options))

@@ -154,7 +154,8 @@ def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
         random = np.random.Generator(np.random.Philox(0))
         some = as_arrow(random.integers(len(ids), size=_SOME_IDS))
         id_bytes = written_bytes(some if isinstance(ids, range) else ids.take(some))
-    return int(nodes * id_bytes + 12 * files.rows + options.npy * nodes * internal)
+    known = nodes / 8 + 16 * graph.num_nodes  # visits, and bits of rows
+    return int(nodes * id_bytes + 12 * files.rows + options.npy * nodes * internal + known)
 
 
 def _some_ids(graph: Graph) -> Any:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 TILE = 256  # rows of a product
 _EDGES = 1 << 22  # read at once
+_MOST = 0.3  # of the rows of all layers: beyond, a whole prediction is faster
 
 
 def hidden_name(layer: int) -> str:
@@ -82,23 +83,28 @@ def _columns(csr: CSR, rows: Array, name: str = "indices") -> Array:
     return found
 
 
-def predict_again(comm: AnyCommunicator, task: PredictTask) -> tuple[Array, Array, Array, Array]:
+def predict_again(
+    comm: AnyCommunicator, task: PredictTask
+) -> tuple[Array, Array, Array, Array] | None:
     """Return the nodes to predict, their outputs, their hidden values, and the splits of all.
 
-    If the base has hidden values, those of all nodes are written.
+    If the base has hidden values, those of all nodes are written. None: a whole prediction reads
+    less.
     """
     assert task.base is not None
     graph, (rows, values) = Graph.open(task.graph), load_npy(task.base.changed)
     csr, layers = graph.csr(), len(task.model.layers)
     symmetric = not graph.manifest.directed
     differ = affected(csr, task.model, rows, values, symmetric=symmetric)
+    needed = [np.flatnonzero(mask) for mask in differ]
+    for layer in range(layers - 1, 0, -1) if not task.base.hidden else ():
+        needed[layer] = np.union1d(needed[layer + 1], _columns(csr, needed[layer + 1]))
+    if sum(map(len, needed[1:])) > _MOST * graph.num_nodes * layers:
+        return None
     hidden: list[Array] = []
     if task.base.hidden:
         names = map(hidden_name, range(1, layers))
         hidden = [_extended(task.base.path / n, task.out / n, graph.num_nodes) for n in names]
-    needed = [np.flatnonzero(mask) for mask in differ]
-    for layer in range(layers - 1, 0, -1) if not task.base.hidden else ():
-        needed[layer] = np.union1d(needed[layer + 1], _columns(csr, needed[layer + 1]))
     tensors, _ = checkpoint.load(task.checkpoint)
     splits, last = _splits(graph, task), task.plan.layers[-1]
     # Nodes, and their values after the last layer that is made.

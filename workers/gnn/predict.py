@@ -34,8 +34,8 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     """Predict this rank's nodes and write them; each rank writes one file."""
     _check_seen(comm.rank, task)
     path = task.out / f"{part_name(comm.rank)}.parquet"
-    if task.base is not None:
-        nodes, outputs, inputs, splits = predict_again(comm, task)
+    if task.base is not None and (found := predict_again(comm, task)) is not None:
+        nodes, outputs, inputs, splits = found
         kept = _Kept(task.base.path / path.name, nodes, len(splits))
         every = np.arange(len(splits))
         _write(path, task, every, splits, outputs, inputs if task.embeddings else None, kept)

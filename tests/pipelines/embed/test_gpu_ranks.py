@@ -16,7 +16,9 @@ def test_two_ranks_on_gpus_learn_what_two_on_cores_learn(graph, tmp_path, more, 
     for device in ("cpu", "gpu"):
         cluster = ClusterSpec(cluster="mpi", workers=2, device=device)
         found[device] = embed.train(graph, tmp_path / device, cluster=cluster, **options).trained
-    assert found["gpu"].loss == pytest.approx(found["cpu"].loss, rel=0.01)
+    # Adagrad's first steps have the sign of gradients that may be rounding errors: on CPUs, an
+    # epsilon of 1e-7 instead of 1e-10 changes the loss by 1.3 %.
+    assert found["gpu"].loss == pytest.approx(found["cpu"].loss, rel=0.03)
     ours, theirs = (found[device].validation for device in ("gpu", "cpu"))
     assert ours["mrr"] == pytest.approx(theirs["mrr"], rel=0.1)
     evaluated = embed.evaluate(tmp_path / "gpu", filtered=True, split="valid", checkpoint="last")

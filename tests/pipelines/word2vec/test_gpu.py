@@ -128,14 +128,14 @@ def test_parts_of_a_graph_are_written_while_vectors_are_copied(tmp_path, monkeyp
     vectors = Vectors.open(tmp_path / "v")
     assert found["id"].combine_chunks().equals(vectors.ids)
     np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors.values)
-    assert check_vectors(tmp_path / "v") == len(files) + 3
+    assert check_vectors(tmp_path / "v") >= {file.name for file in files}
     assert found["count"].to_numpy().sum() == 2050 * 10 * 20  # in all walks, as these are few
 
 
 def check_vectors(folder):
-    """Compare the files of vectors with their sums, and return how many there are."""
+    """Compare the files of vectors with their sums, and return their names."""
     listed = read_file_table(json.loads((folder / "vectors.json").read_text())["files"])
     for entry in listed.values():
         entry.check_size(folder, listed_in="", remedy="")
         entry.check_sum(folder, remedy="")
-    return len(listed)
+    return set(listed)
