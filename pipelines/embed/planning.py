@@ -328,10 +328,9 @@ def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int
     The worker takes its scratch first, which removes what killed workers left there.
     """
     has = resources(dask_worker)
-    assert has.scratch.is_dir()
-    root = has.scratch_root()
+    scratch, root = has.scratch, str(has.scratch_root())
     there = next(folder for folder in run.parents if folder.exists())
-    return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
+    return gethostname(), root, scratch.stat().st_dev, there.stat().st_dev, free_disk(scratch)
 
 
 def fewest_partitions(
