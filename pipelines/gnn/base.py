@@ -2,7 +2,6 @@
 
 _rows.npy       64 bits of each node's row
 _features.npy   64 bits of each node's features
-_hidden-1.npy   with --keep-hidden: values after the first layer, ...
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import BaseRefused
-from penstock.files import FileEntry, file_entry, read_file_table, save_npy
+from penstock.files import FileEntry, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.graph_changes import RowPrints, another_kind
 from penstock.prints import print_factors, prints_of, words
-from penstock.workers.gnn.again import hidden_name
 from penstock.workers.gnn.plan.lowering import ModelPlan
 
 if TYPE_CHECKING:
@@ -90,10 +88,9 @@ class Base:
     path: Path
     sha256: str
     prints: Prints
-    hidden: bool
 
     @classmethod
-    def open(cls, path: Path, columns: list[str], layers: int, sha256: str) -> Base:
+    def open(cls, path: Path, columns: list[str], sha256: str) -> Base:
         """Open predictions that have these columns, and were made with these weights."""
         from penstock.pipelines.gnn.prediction import FORMAT
 
@@ -116,19 +113,13 @@ class Base:
         with FORMAT.reading(path):
             rows = RowPrints.load(path, about["rows"])
             prints = Prints(rows, load_npy(path / _FEATURES), about["inputs"], about["how"])
-        hidden = all(hidden_name(layer) in entries for layer in range(1, layers))
-        return cls(path, sha256, prints, hidden)
+        return cls(path, sha256, prints)
 
     def write_changes(self, prints: Prints, out: Output) -> Path:
         """Write which rows and features differ, for the rank that predicts; return the file."""
         name = "changed.npy"
         save_npy(out.scratch, name, prints.changed(self.prints, self.path))
         return out.scratch / name
-
-
-def hidden_files(root: Path, layers: int) -> list[FileEntry]:
-    """Return the files of hidden values."""
-    return [file_entry(root, hidden_name(layer)) for layer in range(1, layers)]
 
 
 def _feature_bits(graph: Graph, columns: tuple[int, ...] | None) -> Array:

@@ -110,8 +110,8 @@ _IGNORED_IN_TRAINING: Rules = (
 _IGNORED_IN_PREDICTIONS: Rules = (
     (
         ("parts",),
-        "with --base or --keep-hidden, with which one rank predicts",
-        lambda o: o.base is not None or o.keep_hidden,
+        "with --base, with which one rank predicts",
+        lambda o: o.base is not None,
     ),
 )
 _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.split == "all"),)
@@ -237,9 +237,6 @@ class PredictOptions(WeightsOptions):
     base: ClientPath | None = None
     """earlier predictions with the same weights: only nodes that a changed row or feature can have
     reached are computed again"""
-    keep_hidden: Annotated[bool, Parameter(negative="")] = False
-    """also keep the values after each layer but the last, with which a later --base computes far
-    fewer nodes; 4 bytes per node and hidden channel"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_PREDICTIONS)

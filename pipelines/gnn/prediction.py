@@ -12,7 +12,7 @@ from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output
 from penstock.pipelines.display import FromBase
-from penstock.pipelines.gnn.base import Base, Prints, hidden_files
+from penstock.pipelines.gnn.base import Base, Prints
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -161,7 +161,6 @@ def predict_into(
     columns: Columns,
     *,
     remedy: str = "Name an output on such a disk",
-    keep_hidden: bool = False,
     base: PredictBase | None = None,
 ) -> tuple[str, list[Predicted]]:
     """Let ranks write their files into ``folder``; return the SHA-256 of the weights, and counts.
@@ -186,7 +185,6 @@ def predict_into(
         embeddings=columns.embeddings,
         probabilities=columns.probabilities,
         out_remedy=remedy,
-        keep_hidden=keep_hidden,
         base=base,
     )
     found = sha256_of(weights)
@@ -210,26 +208,20 @@ def write_predictions(
     import pyarrow.parquet as pq
 
     run, graph, features = opened.run, opened.graph, opened.features
-    columns, layers = (
-        Columns(True, options.embeddings, options.probabilities),
-        len(run.model.layers),
-    )
+    columns = Columns(True, options.embeddings, options.probabilities)
     workers, plan = plan_prediction(context, opened, options, columns, "predictions")
     base, prints, given = None, None, None
     if options.base is not None:
         weights = sha256_of(run.checkpoint(opened.path, options.checkpoint))
-        base = Base.open(options.base, columns.names(run), layers, weights)
+        base = Base.open(options.base, columns.names(run), weights)
     single = workers.count == 1 and graph.manifest.graphs is None
     if single:
         device = workers.capacity.device
         prints = Prints.of(opened, plan, device, None if base is None else base.prints)
-    keep_hidden = options.keep_hidden or (base is not None and base.hidden)
-    if options.keep_hidden and prints is None:
-        raise UsageError("--keep-hidden is for one rank, and one graph")
     if base is not None:
         if prints is None:
             raise BaseRefused("--base is for one rank, and one graph")
-        given = PredictBase(base.path, base.write_changes(prints, out), base.hidden)
+        given = PredictBase(base.path, base.write_changes(prints, out))
     sha256, ranks = predict_into(
         out.result,
         workers,
@@ -237,7 +229,6 @@ def write_predictions(
         opened,
         options.checkpoint,
         columns,
-        keep_hidden=keep_hidden,
         base=given,
     )
     if base is not None and sha256 != base.sha256:
@@ -245,7 +236,6 @@ def write_predictions(
     files = files_of(out.result)
     entries = [file_entry(out.result, file.name) for file in files]
     more = [] if prints is None else prints.save(out.result)
-    more += hidden_files(out.result, layers) if keep_hidden else []
     written = sum(pq.read_metadata(file).num_rows for file in files)
     assert written == graph.num_nodes, f"{written} predictions for {graph.num_nodes} nodes"
     about = {

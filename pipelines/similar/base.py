@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.vectors import Vectors
 
 _VECTORS = "_vectors.parquet"
+_MOST = 0.4  # of the vectors: if more moved, comparing all is faster
 _MOVED, _ROWS, _SCORES = "moved.npy", "base-rows.npy", "base-scores.npy"
 
 
@@ -76,6 +77,8 @@ class SimilarBase:
         before_rows[today[today >= 0]] = np.flatnonzero(today >= 0)
         moved, kept = _moved(path, vectors, before_rows, tolerance)
         moved |= _out_of_order(before_rows)
+        if moved.mean() > _MOST:
+            moved[:] = True
         _save_lists(path, vectors, today, moved, task.k, folder)
         save_npy(folder, _MOVED, moved)
         return cls(folder), kept

@@ -2,8 +2,7 @@
 
 A layer reads a node's row, its neighbours' values, and in GCN their degrees. What may differ after
 each layer follows from the rows and features that differ. Layers are computed one by one, each over
-a small graph of the rows that it needs: with the hidden values of the base those that may differ,
-without them also all that later layers read.
+a small graph of the rows that later layers read.
 
 Sums keep the order of a row's neighbours, and products are made in tiles, within which a node has
 the place that it has in a whole prediction: results are equal to the last bit.
@@ -14,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,11 +38,6 @@ if TYPE_CHECKING:
 TILE = 256  # rows of a product
 _EDGES = 1 << 22  # read at once
 _MOST = 0.3  # of the rows of all layers: beyond, a whole prediction is faster
-
-
-def hidden_name(layer: int) -> str:
-    """Return the file of all nodes' values after a layer, counted from 1."""
-    return f"_hidden-{layer}.npy"
 
 
 def affected(csr: CSR, model: Model, rows: Array, values: Array, *, symmetric: bool) -> list[Array]:
@@ -88,8 +81,7 @@ def predict_again(
 ) -> tuple[Array, Array, Array, Array] | None:
     """Return the nodes to predict, their outputs, their hidden values, and the splits of all.
 
-    If the base has hidden values, those of all nodes are written. None: a whole prediction reads
-    less.
+    None: a whole prediction reads less.
     """
     assert task.base is not None
     graph, (rows, values) = Graph.open(task.graph), load_npy(task.base.changed)
@@ -97,14 +89,10 @@ def predict_again(
     symmetric = not graph.manifest.directed
     differ = affected(csr, task.model, rows, values, symmetric=symmetric)
     needed = [np.flatnonzero(mask) for mask in differ]
-    for layer in range(layers - 1, 0, -1) if not task.base.hidden else ():
+    for layer in range(layers - 1, 0, -1):
         needed[layer] = np.union1d(needed[layer + 1], _columns(csr, needed[layer + 1]))
     if sum(map(len, needed[1:])) > _MOST * graph.num_nodes * layers:
         return None
-    hidden: list[Array] = []
-    if task.base.hidden:
-        names = map(hidden_name, range(1, layers))
-        hidden = [_extended(task.base.path / n, task.out / n, graph.num_nodes) for n in names]
     tensors, _ = checkpoint.load(task.checkpoint)
     splits, last = _splits(graph, task), task.plan.layers[-1]
     # Nodes, and their values after the last layer that is made.
@@ -121,8 +109,6 @@ def predict_again(
             given: Any = None
             if number == 0:
                 given = _features(graph, block.nodes, task)
-            elif task.base.hidden:
-                given = hidden[number - 1][block.nodes]
             else:
                 given = found[1][np.searchsorted(found[0], block.nodes)]
             local = block.local(graph, given, weighted=task.training.weighted)
@@ -134,8 +120,6 @@ def predict_again(
             found = chosen, to_host(out)[block.places_of(chosen)]
             if number == layers - 1:
                 inputs = given[np.searchsorted(block.nodes, chosen)]
-            elif task.base.hidden:
-                hidden[number][chosen] = found[1]
     return *found, inputs, splits
 
 
@@ -253,13 +237,3 @@ def _splits(graph: Graph, task: PredictTask) -> Array:
     if not graph.manifest.splits:
         return np.full(graph.num_nodes, -1, np.int8)
     return np.asarray(as_numpy(graph.node_column("split"), -1), np.int8)
-
-
-def _extended(base: Path, to: Path, rows: int) -> Array:
-    """Return a copy of an array with this many rows, mapped to be written."""
-    held = load_npy(base)
-    shape = rows, held.shape[1]
-    found: Array = np.lib.format.open_memmap(to, mode="w+", dtype=held.dtype, shape=shape)
-    both = min(rows, len(held))
-    found[:both] = held[:both]
-    return found

@@ -12,10 +12,10 @@ from penstock.arrays import Array
 from penstock.arrow import as_arrow
 from penstock.csr import offsets_of
 from penstock.errors import UsageError
-from penstock.files import atomic, part_name, save_npy
+from penstock.files import atomic, part_name
 from penstock.graph import SPLITS, Graph
 from penstock.vector_parts import vector_lists
-from penstock.workers.gnn.again import TILE, hidden_name, predict_again
+from penstock.workers.gnn.again import TILE, predict_again
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
@@ -60,8 +60,6 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         network.synchronize()
         outputs = to_host(outputs)
         hidden = to_host(network.last_hidden()) if task.embeddings else None
-        for layer in range(1, len(task.model.layers)) if task.keep_hidden else ():
-            save_npy(task.out, hidden_name(layer), to_host(network.hidden(layer)))
         _write(path, task, local.ids[: local.owned], local.splits, outputs, hidden)
         return Predicted(local.owned, path.stat().st_size, local.owned)
 

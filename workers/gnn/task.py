@@ -76,12 +76,10 @@ class PredictBase:
     """Earlier predictions: nodes that no change can have reached keep theirs.
 
     changed  a file of (2, nodes) bool: which rows and which features differ from then
-    hidden   whether they have the values after each layer
     """
 
     path: Path
     changed: Path
-    hidden: bool
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,6 @@ class PredictTask:
     feature_columns  which of the graph's features, in the model's order; None: all, in order
     classes          their names, for predicted_label; None: no names
     out_remedy       remedy if a rank does not see ``out``
-    keep_hidden      write the values after each layer but the last, of a single rank's nodes
 
     columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
     the class, or a list of them; not without names), probability (of the prediction; not for
@@ -113,7 +110,6 @@ class PredictTask:
     embeddings: bool = False
     probabilities: bool = False
     out_remedy: str = ""
-    keep_hidden: bool = False
     base: PredictBase | None = None
 
 

@@ -76,16 +76,14 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["", "hidden"])
 @pytest.mark.parametrize("model", MODELS)
-def test_the_result_is_that_of_a_whole_prediction(tmp_path, model, hidden):
+def test_the_result_is_that_of_a_whole_prediction(tmp_path, model):
     options = MODELS[model]
     small = {} if options.get("layers") == 1 else {"hidden": 40}
     directed = model in ("sage", "gat")
     make_graph(tmp_path / "before", directed=directed)
     gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, **{**small, **options})
     columns = {"embeddings": options.get("layers") != 1, "probabilities": True}
-    columns["keep_hidden"] = hidden
     gnn.predict(tmp_path / "run", tmp_path / "p0", **columns)
     for number, (name, changes) in enumerate(CHANGES.items()):
         day = tmp_path / str(number)
@@ -104,7 +102,7 @@ def test_the_result_is_that_of_a_whole_prediction(tmp_path, model, hidden):
 def test_fewer_nodes_and_a_base_of_a_base(tmp_path):
     make_graph(tmp_path / "before", more=((3, NODES), (NODES, NODES + 1)))
     gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, hidden=8)
-    gnn.predict(tmp_path / "run", tmp_path / "p0", keep_hidden=True)
+    gnn.predict(tmp_path / "run", tmp_path / "p0")
     base = tmp_path / "p0"
     for number, changes in enumerate(({}, {"cut": (4,)}, {"cut": (4, 5), "moved": (8,)})):
         day = tmp_path / str(number)
@@ -115,23 +113,15 @@ def test_fewer_nodes_and_a_base_of_a_base(tmp_path):
         base = day / "p"
 
 
-def test_hidden_values_leave_less_to_compute_but_the_same_nodes(tmp_path):
-    """The count is of predictions; what their receptive fields hold is not counted."""
+def test_only_nodes_within_as_many_hops_as_layers_are_computed(tmp_path):
     make_graph(tmp_path / "before")
     make_graph(tmp_path / "after", base=tmp_path / "before", cut=(700,))
     gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, model="sage", layers=3, hidden=8)
-    made = []
-    for name, hidden in (("a", False), ("b", True)):
-        gnn.predict(tmp_path / "run", tmp_path / name, keep_hidden=hidden)
-        report = gnn.predict(
-            tmp_path / "run",
-            tmp_path / f"{name}1",
-            graph=tmp_path / "after/g",
-            base=tmp_path / name,
-        )
-        made.append(report.from_base.made)
+    gnn.predict(tmp_path / "run", tmp_path / "p")
+    given = {"graph": tmp_path / "after/g", "base": tmp_path / "p"}
+    report = gnn.predict(tmp_path / "run", tmp_path / "q", **given)
     # Five rows differ (that of 700 and of its four neighbours); a hop reaches four more either way.
-    assert made == [5 + 2 * 2 * REACH] * 2
+    assert report.from_base.made == 5 + 2 * 2 * REACH
 
 
 def test_a_base_of_another_run_graph_or_kind_is_refused(tmp_path):

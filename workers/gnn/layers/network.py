@@ -138,11 +138,7 @@ class Network:
 
     def last_hidden(self) -> AnyArray:
         """Return the input of the last conv: the embedding of every owned node."""
-        return self.hidden(len(self.convs) - 1)
-
-    def hidden(self, layer: int) -> AnyArray:
-        """Return the owned nodes' values after this many convs."""
-        return self._inputs[layer].dense()[: self.local.owned]
+        return self._inputs[-2].dense()[: self.local.owned]
 
     @property
     def bytes(self) -> int:
