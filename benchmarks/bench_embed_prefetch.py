@@ -41,7 +41,7 @@ FASTER, POSSIBLE = 1.23, 0.97
 
 def hidden_shares() -> np.ndarray:
     """Return the share of an epoch's edges that is trained during each swap."""
-    schedule = BucketSchedule(order("prefetch", PARTITIONS), spread=True)
+    schedule = BucketSchedule(order("prefetch", PARTITIONS))
     return np.array(
         [
             sum(1 / share.of for share in step.during) / PARTITIONS**2 / len(step.evict)

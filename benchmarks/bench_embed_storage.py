@@ -43,11 +43,11 @@ class Training:
         layout = NodeLayout.ranges(nodes, PARTITIONS)
         geometry = Geometry.of(PARTITIONS, max(layout.sizes), DIM, 1)
         self.table = open_table(folder, geometry, device=False)
-        self.versions = Checkpoints(folder).versions(geometry)
+        self.versions = Checkpoints(folder).versions(geometry, None)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
-            BucketSchedule(order("prefetch", PARTITIONS), seed=1, spread=True),
+            BucketSchedule(order("prefetch", PARTITIONS), seed=1),
             sizes=layout.sizes,
             initial=self.initial,
             prefetch=prefetch,

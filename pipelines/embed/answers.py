@@ -84,8 +84,9 @@ def answer_all(
     low, high = _ROWS_OF_FILE
     count = questions.shape[1]
     files = FileRanges(count, min(max(-(-count // _FILES), low), high))
+    found = Checkpoints(at / "checkpoints").load(asked.checkpoint)
+    asked, geometry = replace(asked, number=found.number), found.geometry
     task = AnswerTask(asked, out.scratch, files, out.pieces)
-    geometry = Checkpoints(at / "checkpoints").load(asked.checkpoint).geometry
     slot = geometry.slot_bytes(1)
     workers = context.workers(input_bytes=count * slot * geometry.partitions >> 12)
     has = workers.capacity

@@ -100,8 +100,7 @@ def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
             values = np.empty((run.nodes, source.table.geometry.width), np.float32)
             _fill(values, source)
         else:
-            next(source.vectors(0))  # verifies that it is the version that the checkpoint names
-            values = source.mapped(0)
+            values = source.mapped(0)[0][: run.nodes]
         return Vectors(ids, values, str(run_at), about, files=files)
 
     return read_checkpoint(run_at / "checkpoints", name, read)

@@ -49,9 +49,8 @@ _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 # of partitions has a bucket.
 _MOST_OF_RANK, _MOST = 1024, 4096
 # A warm start on CPUs: bytes per node besides its id while ids are looked up and rows are found;
-# bytes per node of the other run in the hash table of ids; and chunks of vectors that are read
-# ahead.
-_BEGUN, _LOOKED_UP, _READ_AHEAD = 64, 128, 6
+# and bytes per node of the other run in the hash table of ids.
+_BEGUN, _LOOKED_UP = 64, 128
 _DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
 _ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
 
@@ -131,6 +130,7 @@ def memory_to_train(
         held = min(held, training.held)
     if ranks > 1 or not in_memory:
         slots = held + 1  # a partition on its way, or of an evaluation
+    both = ranks > 1 and not in_memory and bool(graph.manifest.heldout.get("valid"))
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
     negatives: int = (
         min(graph.num_nodes // ranks, slots * table.rows)
@@ -167,7 +167,7 @@ def memory_to_train(
             work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
     if not on_gpu:
         work += begin
-    needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work
+    needed: int = table.slot_bytes(slots + both) + graph.num_nodes * _PLACE + work
     return needed
 
 
@@ -178,12 +178,14 @@ def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
-    rows = len(init.relations or ()) + rules.inverse + rules.shared_rows
-    relations = rows * rules.relation_width
-    states = rules.state_width(1)
-    ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
-    return looked_up + 4 * relations * (1 + states) + ahead
+    return looked_up + _bytes_of_relations(rules, len(init.relations or ()))
+
+
+def _bytes_of_relations(rules: EmbedRules, relations: int) -> int:
+    """Return the bytes of relations' vectors and of their optimizer state."""
+    rows = relations + rules.inverse + rules.shared_rows
+    return 4 * rows * rules.relation_width * (1 + rules.state_width(1))
 
 
 def _step(
@@ -264,13 +266,17 @@ def in_memory(training: Training, ranks: int) -> bool:
 def disk_to_train(
     graph: Graph, training: Training, ranks: int = 1, spare: int | None = None
 ) -> int:
-    """Return the disk space of a run: versions of all partitions, buckets of edges, ids.
+    """Return the disk space of a run: versions of all partitions, relations, buckets of edges, ids.
 
     spare  versions besides those of checkpoints; None: one per partition
     """
     table = geometry(graph, training, ranks)
-    kept = table.partitions * (2 if graph.manifest.heldout.get("valid") else 1)
+    checkpoints = 2 if graph.manifest.heldout.get("valid") else 1
+    kept = table.partitions * checkpoints
     made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    relations = len(graph.manifest.relations or ()) if training.has_relations else 0
+    # A checkpoint is written beside the one that it replaces.
+    made += (checkpoints + 1) * _bytes_of_relations(training.rules(relations), relations)
     edge = _EDGE + _WEIGHT * training.weighted
     return made + graph.num_edges * edge + graph.num_nodes * (_ID + _PLACE)
 
@@ -307,7 +313,7 @@ def scratch_to_train(
     found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
     for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
         needed = share * min(count, ranks)
-        free = next(one[4] for one in found if one[:3] == (host, root, disk))
+        free = max(one[4] for one in found if one[:3] == (host, root, disk))
         text = text or f"{format_bytes(needed)} on the scratch disk {root} of every host"
         if needed > free:
             remedy = "Name another with --worker-scratch, or the run's own disk"
@@ -317,18 +323,14 @@ def scratch_to_train(
 
 
 def _scratch_of(dask_worker: Worker, run: Path) -> tuple[str, str, int, int, int]:
-    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes."""
-    root = resources(dask_worker).scratch_root()
+    """Return host, folder and disk of a worker's scratch, the run's disk, and the free bytes.
+
+    The worker takes its scratch first, which removes what killed workers left there.
+    """
+    has = resources(dask_worker)
+    scratch, root = has.scratch, str(has.scratch_root())
     there = next(folder for folder in run.parents if folder.exists())
-    return gethostname(), str(root), root.stat().st_dev, there.stat().st_dev, free_disk(root)
-
-
-def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return the disk space of a warm start besides the run, until all nodes have begun."""
-    table = geometry(graph, training, ranks)
-    if table.partitions == 1:
-        return 0
-    return graph.num_nodes * table.arrays * table.width * 4
+    return gethostname(), root, scratch.stat().st_dev, there.stat().st_dev, free_disk(scratch)
 
 
 def fewest_partitions(

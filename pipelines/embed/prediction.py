@@ -100,9 +100,8 @@ def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
         columns = [[str(row[i]) for row in triples] for i in range(len(names))]
     edges, _ = edge_numbers(at, run, columns, "triples")
     name = checkpoint_name(at, checkpoint, run)
-    return score_edges(
-        at, name, run.training, len(run.relations or ()), Edges(*edges), device=False
-    )
+    task = PredictTask(at, run.training, run.relations, name, top=0)
+    return score_edges(task, Edges(*edges), device=False)
 
 
 def _node(name: str, at: Path, ids: pa.Array) -> int:

@@ -18,7 +18,6 @@ from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
     batch_problem,
     check_graph,
-    disk_to_begin,
     disk_to_train,
     fewest_partitions,
     in_memory,
@@ -41,7 +40,7 @@ from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
-from penstock.workers.embed.storage.versions import LAST, Checkpoints
+from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
 from penstock.workers.training.stopped import Stopped
@@ -49,7 +48,6 @@ from penstock.workers.training.stopped import Stopped
 if TYPE_CHECKING:
     from distributed import Worker
 
-_HARDLY = 0.01  # share of the loss of zero vectors within which a loss is not better
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -64,11 +62,12 @@ def train_vectors(
 ) -> TrainReport:
     """Train on ranks, in a folder that exists from the first epoch on."""
     ranks, training, seen = options.ranks, options.training, 0
-    checkpoints = Checkpoints(out.result / "checkpoints")
+    checkpoints, last = Checkpoints(out.result / "checkpoints"), None
     before = None if out.before is None else Run.of(out.before, out.result)
     if before is not None:  # with the same number of partitions
         training = replace(training, partitions=before.training.partitions)
-        seen = _epochs_seen(checkpoints)
+        last = checkpoints.load(LAST) if checkpoints.has(LAST) else None
+        seen = _epochs_seen(last)
         refuse_fewer(out.named, seen, training.epochs)
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
@@ -83,7 +82,7 @@ def train_vectors(
         )
     if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
-    init = _init(options, training, checkpoints, before, out.result)
+    init = _init(options, training, last, out.result)
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
@@ -124,17 +123,18 @@ def train_vectors(
     if ranks > 1:
         where += f", on {ranks} ranks"
     needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
+    # Before the disk is looked at: the run may lie on the one that has the scratch.
+    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     held = checkpoints.folder.glob("nodes-*.table")
     there = free_disk(out.result) + sum(path.stat().st_size for path in held)
     spare = spare_versions(graph, training, ranks, there)
     disk = disk_to_train(graph, training, ranks, spare)
-    scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
         steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
         memory=Need(needed, memory_there(has), f"on every {has.worker}"),
-        disk=disk if init is None else disk + disk_to_begin(graph, training, ranks),
+        disk=disk,
         problem=problem_of(workers, training) or too_small,
     )
     _warn_in_memory(options, count)
@@ -189,7 +189,6 @@ def train_vectors(
         out.diverge()
         remedy = "Train again with a lower --lr or --init-scale"
         raise diverged(trained.epochs, remedy, out.result if out.has_checkpoint else None)
-    _warn_useless(out.named, trained, training)
     warn_unknown(trained.known)
     return TrainReport(
         run=str(out.named),
@@ -201,18 +200,14 @@ def train_vectors(
 
 
 def _init(
-    options: EmbedOptions,
-    training: Training,
-    checkpoints: Checkpoints,
-    before: Run | None,
-    out: Path,
+    options: EmbedOptions, training: Training, last: Checkpoint | None, out: Path
 ) -> Run | None:
     """Return the run to begin with, whose vectors are of the same kind.
 
     None: there is none, or the training resumes from a checkpoint.
     """
     folder = options.init
-    if folder is None or (before is not None and checkpoints.has_all()):
+    if folder is None or (last is not None and last.is_whole):
         return None
     if folder.resolve() == out:
         raise UsageError(
@@ -251,9 +246,9 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
     return found
 
 
-def _epochs_seen(checkpoints: Checkpoints) -> int:
+def _epochs_seen(last: Checkpoint | None) -> int:
     """Return the number of finished epochs of a run to resume."""
-    epochs = checkpoints.load(LAST).about.get("epoch", 0) if checkpoints.has(LAST) else 0
+    epochs = 0 if last is None else last.about.get("epoch", 0)
     # the training itself reports a damaged checkpoint
     return epochs if isinstance(epochs, int) else 0
 
@@ -263,23 +258,6 @@ def _widest(dask_worker: Worker) -> int:
     from penstock.kernels.cuda.embed.tiles import widest_distance
 
     return widest_distance()
-
-
-def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
-    """Warn if the trained vectors are not better than zeros.
-
-    Losses are compared without penalties, which zeros do not have.
-    """
-    zeros, loss = trained.loss_of_zeros, trained.loss
-    # Without the loss of zeros nothing is compared: all loss is penalty.
-    if not zeros or loss is None or not trained.edges or trained.penalty is None:
-        return
-    if (ours := loss - trained.penalty) >= (1 - _HARDLY) * zeros:
-        without = " without penalties" if training.penalty[1] else ""
-        warn(
-            f"{out}: the loss{without}, {ours:.4g}, is not better than the {zeros:.4g} of vectors "
-            "of zeros: train again with more --epochs, a lower --lr, or a smaller penalty"
-        )
 
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:

@@ -111,7 +111,6 @@ class PartitionBuffer:
     state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
     first_rows : dict of the first row of each partition that is in the buffer
     traffic : bytes moved by swaps, and their time; replace it to count each epoch by itself
-    flushed : the same for flushes before checkpoints and evaluations
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class PartitionBuffer:
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: AnyArray = _zeros(xp, rows, width)
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
-        self.traffic, self.flushed = Traffic(), Traffic()
+        self.traffic = Traffic()
         self._slot_of: dict[int, int] = {}
         self._clean: set[int] = set()  # partitions in the buffer that are the same on the disk
         self._pending: list[Future[Moved]] = []
@@ -204,7 +203,7 @@ class PartitionBuffer:
         for partition in self._slot_of.keys() - self._clean:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes], self.flushed)
+        self._wait_for([future for _, future in writes], Traffic())
         for version, _ in writes:
             self.versions.wrote(version)
         self._clean.update(self._slot_of)

@@ -16,6 +16,7 @@ from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.storage import PAGE, Slot, Version
 from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
+from penstock.workers.embed.storage.place import read_page
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
@@ -130,63 +131,35 @@ class TableSource(VectorSource):
         for partition, size in enumerate(self.layout.sizes):
             first = int(self.layout.starts[partition])
             if self.in_blocks:
-                yield from ((first + row, rows) for row, rows in self._large_blocks(partition))
+                for row, rows in self.vectors(partition):
+                    yield first + row, self._placed(rows)
             else:
                 yield first, self._read(partition)[0][:size]
 
-    def blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
-        """Read some rows of a partition at a time, in host memory until the next are yielded.
-
-        Yields the first of these rows, the rows, and whether they are optimizer state, which comes
-        last. Rows after the partition's last node are padding.
-        """
-        geometry, row, was_state = self.table.geometry, 0, False
-        rest = np.empty(0, np.uint8)  # the beginning of a row that continues in the next chunk
-        for array, data in self.table.stream(self.versions[partition]):
-            is_state = array > 0  # the arrays of states form one array with more values per row
-            if is_state != was_state:
-                row, was_state = 0, is_state
-            width = geometry.width * (geometry.states if is_state else 1)
-            joined = np.concatenate([rest, data]) if len(rest) else data
-            count = len(joined) // (4 * width)
-            whole, rest = np.split(joined, [4 * width * count])
-            rest = rest.copy()
-            yield row, whole.view(np.float32).reshape(count, width), is_state
-            row += count
+    def mapped(self, partition: int) -> list[Array]:
+        """Return values and states of a partition, mapped: (rows, values per row) each."""
+        version, geometry = self.versions[partition], self.table.geometry
+        path = self.table.path(version)
+        self.table.check([version])
+        read_page(version, geometry, np.fromfile(path, np.uint8, PAGE).data, path)
+        found: list[Array] = []
+        at = PAGE
+        for width in (geometry.width, geometry.width * geometry.states):
+            if width:
+                found.append(np.memmap(path, np.float32, "r", at, (geometry.rows, width)))
+                at += found[-1].nbytes
+        return found
 
     def vectors(self, partition: int) -> Iterator[tuple[int, Array]]:
         """Read the vectors of a partition's nodes: yield the first row of a block, and it."""
-        size = self.layout.sizes[partition]
-        for row, rows, is_state in self.blocks(partition):
-            if is_state or row >= size:
-                return
-            yield row, rows[: size - row]
-
-    def mapped(self, partition: int) -> Array:
-        """Return the vectors of a partition's nodes, mapped from the file."""
-        path = self.table.path(self.versions[partition])
-        shape = self.layout.sizes[partition], self.table.geometry.width
-        return np.memmap(path, np.float32, "r", PAGE, shape)
-
-    def _large_blocks(self, partition: int) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the same in larger blocks, on this worker's device."""
-        width = self.table.geometry.width
-        first, count, most = 0, 0, max(BLOCK_BYTES // (4 * width), 1)
-        block = np.empty((most, width), np.float32)
-        for _, rows in self.vectors(partition):
-            while len(rows):
-                some = rows[: most - count]
-                block[count : count + len(some)] = some
-                count, rows = count + len(some), rows[len(some) :]
-                if count == most:
-                    yield first, self._placed(block)
-                    first, count = first + count, 0
-        if count:
-            yield first, self._placed(block[:count])
+        values = self.mapped(partition)[0][: self.layout.sizes[partition]]
+        most = max(BLOCK_BYTES // (4 * values.shape[1]), 1)
+        for row in range(0, len(values), most):
+            yield row, values[row : row + most]
 
     def _placed(self, block: Array) -> AnyArray:
         if not self.device:
-            return block
+            return np.asarray(block)
         import cupy
 
         there: DeviceArray = cupy.asarray(block)
@@ -223,7 +196,7 @@ class TableSource(VectorSource):
 def check_trained(folder: Path, found: Checkpoint) -> None:
     """Raise unless the checkpoint has all partitions."""
     path = Checkpoints(folder).path(found.name)
-    if any(version.number == 0 for version in found.versions):
+    if not found.is_whole:
         raise UsageError(
             f"{path} is of the first epoch, in which not all nodes were trained yet",
             remedy="Train on with --resume, at least to the end of the epoch",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
@@ -242,26 +240,6 @@ class Training:
         if not given and self.model in (*_PRODUCTS, *MATRICES) and self.loss in SOFT:
             return 3, _N3
         return 3, self.n3 or 0.0
-
-    def loss_of_zeros(self, nodes: int) -> float:
-        """Return the loss of an edge if all vectors were zeros: all scores are then equal."""
-        number, mean = self.negatives, 1.0
-        if number == "all":
-            # the answer is not a negative, but counts in the loss
-            number, mean = nodes - 1, (nodes - 1) / nodes
-        if nodes == 1:  # all negatives equal the answer, and are left out
-            number, mean = 0, 0.0
-        margin = self.margin or _MARGINS.get(self.loss, 0.0)
-        of_side = {
-            "softmax": math.log1p(number),
-            "contrastive": math.log(max(number, 1)),
-            "logistic": (1 + mean) * math.log(2),
-            "margin": mean * margin,
-            "self-adversarial": float(
-                np.logaddexp(0, -margin) + np.logaddexp(0, margin) * (number > 0)
-            ),
-        }
-        return (2 if self.corrupt == "both" else 1) * of_side[self.loss]
 
     def rules(self, relations: int) -> EmbedRules:
         """Return the parameters of kernels.

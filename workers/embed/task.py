@@ -50,8 +50,6 @@ class Trained:
     best_epoch      epoch with the best validation MRR; the last if nothing was validated
     loss            mean over edges in the last epoch; None: no epoch, or it is not finite
     loss_before     the same in the epoch before
-    penalty         the part of the loss that is penalties, with the last vectors; None: not finite
-    loss_of_zeros   mean over edges if all vectors were zeros; None: nothing was trained
     validation      ``Scores`` of the best epoch; None: the graph has no validation edges
     epoch_seconds   the median epoch, without evaluation and checkpoints
     utilization     share of epoch time in which kernels trained; if there are several epochs, the
@@ -91,6 +89,4 @@ class Trained:
     bytes_exchanged: int = 0
     exchange_seconds: float = 0.0
     loss_before: float | None = None
-    penalty: float | None = 0.0
-    loss_of_zeros: float | None = None
     device: str = "cpu"

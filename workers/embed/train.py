@@ -32,10 +32,9 @@ from penstock.errors import CorruptFile
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
-from penstock.kernels.embed_rules import Batch, Table
+from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
 from penstock.threads import cores_of_rank
-from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
@@ -51,7 +50,6 @@ from penstock.workers.embed.layout.buckets import (
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
-from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
 from penstock.workers.embed.ranks.rounds import (
@@ -82,7 +80,7 @@ VALIDATION = "valid"  # the split that a training run is validated on
 # Upper bits of the numbers of EMBED_SHUFFLE's draws, one value per purpose: the partition of a
 # node, the order of a phase's batches.
 _ASSIGN, _BATCH_ORDER = 3, 4
-_MOST_PAIRS = 16  # of partitions; more than a buffer of four has
+_PAIRS = 16  # of partitions, at least: more than a buffer of five has
 _LAUNCHED = 16  # batches that a GPU still has to train while the host waits for earlier ones
 LOOK = 0.2  # seconds between two checks whether the run was cancelled
 
@@ -147,6 +145,8 @@ class EmbedTrainer(Trainer):
         self.comm, self.task, self.training = comm, task, task.training
         self.checkpoints = Checkpoints(task.checkpoints)
         self._check_seen()
+        has = self.checkpoints.has(LAST)
+        self._saved = self.checkpoints.load(LAST) if has else None  # to resume from
         self.graph = graph = Graph.open(task.graph)
         training = self.training
         self.relation_count = len(graph.manifest.relations or ()) if training.has_relations else 0
@@ -157,10 +157,14 @@ class EmbedTrainer(Trainer):
         states = self.rules.state_width(1)
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states)
-        self.versions = self.checkpoints.versions(geometry)
+        self.versions = self.checkpoints.versions(geometry, self._saved)
+        if comm.rank == 0:  # no rank writes here before all have opened
+            self.checkpoints.clean()
         self.bucket_schedule = self._bucket_schedule()
         # Whether memory holds all partitions of this rank.
         self.whole = len(self.bucket_schedule.order.states) == 1
+        slots = self.bucket_schedule.slots
+        self._most_pairs = _PAIRS if self.whole else max(_PAIRS, math.comb(slots + 1, 2))
         scratch = None
         if not self.whole:
             from penstock.workers.plugin import resources  # imports Dask
@@ -173,7 +177,7 @@ class EmbedTrainer(Trainer):
         opened.callback(self.table.close)
         self.table.check(self.versions.newest)
         self.warm = None
-        if task.init is not None and not self.checkpoints.has_all():  # after a lost rank
+        if task.init is not None and not all(v.number for v in self.versions.newest):  # a lost rank
             self.warm = WarmStart(
                 task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
             )
@@ -181,10 +185,6 @@ class EmbedTrainer(Trainer):
         # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
         holders = self._first_holders()
-        unwritten = [v.partition for v in self.versions.newest if v.number == 0]
-        first = [partition for partition in unwritten if holders[partition] == comm.rank]
-        if self.warm is not None and len(first) > 1:
-            self.warm.copy(self.layout, first, task.run)
         buffer = PartitionBuffer(
             self.table,
             self.versions,
@@ -212,7 +212,6 @@ class EmbedTrainer(Trainer):
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
         self._losses = BatchLosses(device=gpu())
-        self._last: Batch | None = None  # the last trained state, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
         self._checked = False  # whether the buffer was checked to be finite since the last state
         # Edges of this state on this rank and on all, and of the epoch before it on all. A single
@@ -221,7 +220,6 @@ class EmbedTrainer(Trainer):
         self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
         self.done = 0  # edges, in this process
-        self.zeros = 0.0  # their loss if all vectors were zeros
         self._done_before = 0  # edges of all ranks, before this process
 
     # -- before the first epoch ----------------------------------------------------
@@ -244,7 +242,7 @@ class EmbedTrainer(Trainer):
             made, batch = order_in_memory, training.batch or BATCH
             laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
         if comm.size == 1:
-            return BucketSchedule(made(self.layout.partitions), seed=training.seed, spread=True)
+            return BucketSchedule(made(self.layout.partitions), seed=training.seed)
         return RankSchedule(
             comm.size, comm.rank, self.layout.partitions, made, laps=laps, seed=training.seed
         )
@@ -252,8 +250,8 @@ class EmbedTrainer(Trainer):
     def _first_holders(self) -> tuple[int, ...]:
         """Return the first rank of each partition; any rank can read those of a checkpoint."""
         position = Position()
-        if self.checkpoints.has(LAST):
-            position = self._position(self.checkpoints.load(LAST).about)
+        if self._saved is not None:
+            position = self._position(self._saved.about)
         return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
@@ -263,7 +261,7 @@ class EmbedTrainer(Trainer):
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
         partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
-        if self.checkpoints.has(LAST):
+        if self._saved is not None:
             found = NodeLayout.open(folder)
             if found.partitions != partitions:  # the schedule would leave edges out
                 raise CorruptFile(
@@ -302,7 +300,7 @@ class EmbedTrainer(Trainer):
         for state in slot[1:]:
             state[:] = 0
         if self.warm is not None:
-            self.warm.fill(nodes, slot, partition)
+            self.warm.fill(nodes, slot)
 
     def _initial_relations(self) -> Table | None:
         rules = self.rules
@@ -319,10 +317,6 @@ class EmbedTrainer(Trainer):
         position, training = self._loaded(), self.training
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
-        most, partitions = self._batch_limit()
-        problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
-        if problem is not None:
-            raise problem
         rows = 0 if self.relations is None else len(self.relations.values)
         rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
         every = batches_between(rows, training.batch or BATCH)
@@ -330,12 +324,12 @@ class EmbedTrainer(Trainer):
         return position
 
     def _loaded(self) -> Position | None:
-        if not self.checkpoints.has(LAST):
+        found, self._saved = self._saved, None
+        if found is None:
             return None
-        found = self.checkpoints.load(LAST)
         about = found.about
         position = self._position(about)
-        if position.epoch > 0 and not all(version.number for version in found.versions):
+        if position.epoch > 0 and not found.is_whole:
             raise self._damaged("versions of partitions that were never written")
         self.epoch_edges = about["epoch_edges"]
         self.initialised, self.steps_before = about["known"], about["steps"]
@@ -403,10 +397,6 @@ class EmbedTrainer(Trainer):
         # The first epoch may have compiled kernels; a resumed epoch is not a whole one.
         timed = epochs[1:] or epochs
         seconds = sum(epoch.seconds for epoch in timed)
-        penalty = 0.0
-        if self._last is not None:
-            nodes = Table(self.buffer.values, self.buffer.state)
-            penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
         self._drop_buckets()
         traffic, is_nan = self.buffer.traffic, ended.stopped is Stopped.NAN
         busy = sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0
@@ -418,19 +408,15 @@ class EmbedTrainer(Trainer):
                 busy,
                 self.moves.bytes,
                 self.moves.seconds,
-                self.zeros,
-                self.done,
             )
         )
-        read, written, exposed, utilized, sent, moving, zeros, done = zip(*counted, strict=True)
+        read, written, exposed, utilized, sent, moving = zip(*counted, strict=True)
         return Trained(
             epochs=position.epoch,
             first_epoch=ended.first_epoch,
             best_epoch=position.best_epoch or position.epoch,
             loss=None if is_nan or not math.isfinite(self.loss) else self.loss,
             loss_before=self._before if math.isfinite(self._before) else None,
-            penalty=penalty if math.isfinite(penalty) else None,
-            loss_of_zeros=sum(zeros) / sum(done) if sum(done) else None,
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             relations=self.relation_count,
@@ -465,15 +451,6 @@ class EmbedTrainer(Trainer):
             threads=cores_of_rank(self.comm),
         )
 
-    def _batch_limit(self) -> tuple[int, int]:
-        """Return the largest batch, and the number of partitions whose largest bucket it equals.
-
-        If memory holds all partitions of a round, its edges are all mixed.
-        """
-        if self.whole:
-            return edges_of_round(self.graph.num_edges, self.comm.size), 1
-        return self.buckets.largest, self.layout.partitions
-
     def _drop_buckets(self) -> None:
         self.comm.barrier()
         if self.comm.rank == 0:
@@ -501,7 +478,6 @@ class EmbedTrainer(Trainer):
         trained = sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
         return Condition(
-            nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             geometry=self.table.geometry,
             slots=self.training.held,
@@ -595,7 +571,6 @@ class EmbedTrainer(Trainer):
         """Train all edges of a phase, mixed; return whether all known losses are finite."""
         size = self.training.batch or BATCH
         nodes = Table(self.buffer.values, self.buffer.state)
-        zeros = self.training.loss_of_zeros(sum(count for _, count in phase.ranges))
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
@@ -620,9 +595,7 @@ class EmbedTrainer(Trainer):
                     )
             self.shared.trained()  # this waits for other ranks, and does not count as training
             self._losses.append(sum(losses[1:], losses[0]))
-            self._last = batch
             self.epoch_edges += len(heads)
-            self.zeros += zeros * len(heads)
             if not self._progress(len(heads)):
                 return False
         return True
@@ -640,7 +613,7 @@ class EmbedTrainer(Trainer):
                 self.buffer.first_rows,
                 rows=len(self.buffer.values),
                 seed=self.training.seed,
-                which=phase.which * _MOST_PAIRS + number,
+                which=phase.which * self._most_pairs + number,
             )
             draw = self.negatives.of(phase, pair, self.buffer.first_rows)
             found.append((_on_device(edges, self._columns), draw))

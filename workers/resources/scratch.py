@@ -22,7 +22,7 @@ from penstock.caches import can_write
 from penstock.errors import CapacityError, ClusterError, OutputExists, PenstockError, UsageError
 from penstock.locks import FileLock, lock, lock_of, try_lock
 from penstock.output_lock import own_directory
-from penstock.sizes import format_bytes, free_disk, need_disk
+from penstock.sizes import format_bytes, free_disk
 from penstock.system_errors import disk_full, is_disk_full
 from penstock.temporary import TemporaryFolder, host_name
 from penstock.workers.resources.storage import storage_speed
@@ -40,13 +40,12 @@ _PATTERNS = (
 def find_scratch(named: str | Path | None = None) -> Path:
     """Return the folder for scratch files: ``named``, else the fastest one.
 
-    It is writable and has SMALLEST bytes free; a named one is created if missing, and may contain
-    variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
+    A named one is created if missing, and may contain variables of the worker's environment;
+    PENSTOCK_SCRATCH there names one too. Any other has SMALLEST bytes free.
     """
     named = named or os.environ.get("PENSTOCK_SCRATCH")
     if named:
         folder = Path(os.path.expandvars(named)).expanduser().absolute()
-        need_disk(folder, SMALLEST, "the scratch of a worker")
         if not can_write(folder):
             raise _bad_scratch(folder)
         return folder

@@ -13,6 +13,7 @@ from small_disks import mount, unmount
 
 from penstock import CSR, ClusterSpec, Graph, embed
 from penstock.errors import CapacityError
+from penstock.temporary import host_name
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
@@ -65,6 +66,14 @@ def test_a_scratch_disk_that_is_too_small_is_said_before(
         embed.train(sparse, tmp_path / "run", **options)
     assert str(disk) in str(error.value)
     assert not (tmp_path / "run").exists()
+    # What a killed worker left there does not count.
+    left = disk / f"penstock-{os.geteuid()}" / f"worker-{host_name()}-0badc0de"
+    left.mkdir(mode=0o700, parents=True)
+    left.parent.chmod(0o700)
+    left.with_name(f".{left.name}.lock").touch()
+    (left / "nodes").write_bytes(bytes(79 << 20))
+    embed.train(sparse, tmp_path / "after", **options | {"dim": 64})
+    assert not left.exists()
     # In memory, nothing is written to scratch.
     options |= {"dim": 8, "partitions": 1}
     assert "scratch" not in dict(embed.train.plan(sparse, tmp_path / "run", **options).steps)

@@ -59,12 +59,10 @@ def test_a_warm_start_is_counted(wide, tmp_path, partitions):
         layout = node_layout(NODES, partitions, 0)
         with ExitStack() as opened:
             warm = WarmStart(first, (), wide, run.training.rules(0), opened)
-            if partitions > 1:
-                warm.copy(layout, range(partitions), tmp_path)
             for partition in range(partitions):
                 nodes = layout.nodes_of(partition)
                 slot = list(np.zeros((2, len(nodes), 4), np.float32))
-                warm.fill(nodes, slot, partition)
+                warm.fill(nodes, slot)
                 slot.clear()
 
     expected, took = memory_to_begin(wide, first, run), taken(begin)
@@ -74,6 +72,15 @@ def test_a_warm_start_is_counted(wide, tmp_path, partitions):
         embed.train.plan(wide, tmp_path / "run", dim=4, **more) for more in ({}, {"init": first})
     ]
     assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
+
+
+def test_the_disk_space_has_the_matrices_of_relations(graph, tmp_path):
+    """They are much larger here than the vectors of nodes."""
+    options = {"model": "rescal", "dim": 128, "epochs": 2, "batch": 1000, "negatives": 8}
+    plan = embed.train.plan(graph, tmp_path / "run", **options)
+    embed.train(graph, tmp_path / "run", **options)
+    took = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*"))
+    assert took < (plan.disk.bytes or 0) < 2 * took
 
 
 @pytest.mark.parametrize("partitions", [1, 6])

@@ -26,10 +26,11 @@ class Small:
             partitions, max(self.layout.sizes), 16, options.pop("states", 1)
         )
         table = {"threads": options.pop("threads", 3), "device": False}
-        schedule = {key: options.pop(key) for key in ("relabel", "spread") if key in options}
+        schedule = {key: options.pop(key) for key in ("relabel",) if key in options}
         self.table = open_table(folder, self.geometry, **table)
         self.checkpoints = Checkpoints(folder)
-        self.versions = self.checkpoints.versions(self.geometry)
+        last = self.checkpoints.load("last") if self.checkpoints.has("last") else None
+        self.versions = self.checkpoints.versions(self.geometry, last)
         self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)
         self.buffer = PartitionBuffer(
             self.table,

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from penstock import Graph, generate
-from penstock.errors import CorruptFile
 from penstock.partition.order import order
 from penstock.workers.embed.layout import buckets as module
-from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
+from penstock.workers.embed.layout.buckets import build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
@@ -19,9 +18,9 @@ def graph(tmp_path_factory):
     return Graph.open(path)
 
 
-@pytest.mark.parametrize(("assigned", "spread"), [(False, False), (True, True)])
+@pytest.mark.parametrize("assigned", [False, True])
 def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
-    graph, tmp_path, monkeypatch, assigned, spread
+    graph, tmp_path, monkeypatch, assigned
 ):
     monkeypatch.setattr(module, "GROUP", 20)
     layout = NodeLayout.ranges(graph.num_nodes, 6)
@@ -37,11 +36,10 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
     for name in ("heads", "tails", "relations", "offsets"):
         np.testing.assert_array_equal(getattr(buckets, name), getattr(other, name))
     assert buckets.counts.sum() == graph.num_edges
-    assert buckets.largest == buckets.counts.max()
     assert isinstance(buckets.heads, np.memmap)
     node = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
     rows, found, which = max(layout.sizes), [], 0
-    for step in BucketSchedule(order("prefetch", 6), seed=2, spread=spread).scheduled(3):
+    for step in BucketSchedule(order("prefetch", 6), seed=2).scheduled(3):
         first = {p: slot * rows for slot, p in enumerate(step.buffer)}
         for shares in (step.before, step.during):
             edges = buckets.phase(shares, first, rows=3 * rows, seed=5, which=which)
@@ -75,38 +73,6 @@ def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypa
     assert abs(by_node[0] - by_node[1]) < 0.1
 
 
-def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
-    layout = NodeLayout.ranges(graph.num_nodes, 4)
-    built = build_buckets(graph, layout, tmp_path, seed=1)
-    first = (tmp_path / "heads.npy").stat().st_mtime_ns
-    opened = build_buckets(graph, layout, tmp_path, seed=1)
-    assert (tmp_path / "heads.npy").stat().st_mtime_ns == first
-    for name, array in vars(opened).items():
-        assert np.array_equal(array, getattr(built, name)), name
-    assert not built.heads.flags.writeable
-    old = np.load(tmp_path / "heads.npy")
-    build_buckets(graph, layout, tmp_path, seed=2)
-    assert not np.array_equal(old, np.load(tmp_path / "heads.npy"))
-    build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 5), tmp_path, seed=2)
-    assert np.load(tmp_path / "offsets.npy").shape == (1, 26)
-
-
-def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path):
-    layout = NodeLayout.ranges(graph.num_nodes, 4)
-    build_buckets(graph, layout, tmp_path, seed=1)
-    for name, value in (("tails", 10**6), ("relations", 11), ("offsets", -1), ("heads", 0)):
-        path = tmp_path / f"{name}.npy"
-        kept = path.read_bytes()
-        array = np.load(path)
-        array.reshape(-1)[3:40] = value
-        np.save(path, array)
-        with pytest.raises(CorruptFile) as error:
-            EdgeBuckets.open(tmp_path, layout, 11)
-        assert str(path) in str(error.value)
-        build_buckets(graph, layout, tmp_path, seed=1)
-        assert path.read_bytes() == kept
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [False, True])
 def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
@@ -115,7 +81,7 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
-    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2, spread=True).scheduled(0)))
+    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2).scheduled(0)))
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
+from penstock.errors import InputError
 from penstock.files import FileRanges, atomic, file_entry, part_name
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -56,6 +57,7 @@ class PredictTask:
 
     graph      its edges are not answers; None: they may be
     candidates nodes that may be answers; None: all nodes
+    number     of the checkpoint; None: any
     new        folder with vectors and edges of nodes that the run does not have; None: no question
                has such a node
     relations  the run's, by number; None: it has none
@@ -70,6 +72,21 @@ class PredictTask:
     graph: Path | None = None
     candidates: Candidates | None = None
     new: Path | None = None
+    number: int | None = None
+
+    def read(self, use: Callable[[TableSource, Checkpoint], None], *, device: bool) -> None:
+        """Call ``use`` with the vectors of the checkpoint; raise if another replaced it."""
+
+        def same(source: TableSource, found: Checkpoint) -> None:
+            if self.number not in (None, found.number):
+                raise InputError(
+                    f"{self.run} trained on, and replaced the checkpoint that the first answers "
+                    "are from",
+                    remedy="Wait for its end, or ask for another --checkpoint",
+                )
+            use(source, found)
+
+        read_checkpoint(self.run / "checkpoints", self.checkpoint, same, device=device)
 
 
 @dataclass(frozen=True)
@@ -194,7 +211,7 @@ def _answered(
                 answer_block(rows[begin : begin + BLOCK], chosen)
 
     if len(nodes):
-        read_checkpoint(task.run / "checkpoints", task.checkpoint, answer, device=gpu())
+        task.read(answer, device=gpu())
     return scores, best
 
 
@@ -251,7 +268,7 @@ def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
         norms = np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-30)
         found = (total / norms * (length / max(number.sum(), 1))).astype(np.float32)
 
-    read_checkpoint(task.run / "checkpoints", task.checkpoint, make, device=False)
+    task.read(make, device=False)
     return found
 
 
@@ -269,8 +286,7 @@ def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[A
         number = len(heads[some])
         every = np.tile(np.arange(count, dtype=np.int32), number)
         edges = Edges(np.repeat(heads[some], count), every, np.repeat(tails[some], count))
-        run = task.run, task.checkpoint, task.training
-        found = score_edges(*run, count, edges, device=gpu()).reshape(number, count)
+        found = score_edges(task, edges, device=gpu()).reshape(number, count)
         if task.graph is not None:
             found[_known_relations(task, heads[some], tails[some])] = -np.inf
         order = np.argsort(-found, axis=1, kind="stable")[:, :top]
@@ -298,20 +314,19 @@ def _known_relations(task: PredictTask, heads: Array, tails: Array) -> tuple[Arr
     return np.concatenate(rows), np.concatenate(relations)
 
 
-def score_edges(
-    run: Path, checkpoint: str, training: Training, relations: int, edges: Edges, *, device: bool
-) -> Array:
+def score_edges(task: PredictTask, edges: Edges, *, device: bool) -> Array:
     """Return the score of each edge, with which tails are ranked: (n,) float64."""
     scores = np.empty(edges.count)
 
     def score(source: TableSource, found: Checkpoint) -> None:
-        rules, size = training.rules(relations), max(1, _VALUES // training.dim)
+        rules = task.training.rules(len(task.relations or ()))
+        size = max(1, _VALUES // task.training.dim)
         for begin in range(0, edges.count, size):
             some = slice(begin, begin + size)
             asked, answers, _ = ask(source, rules, edges.take(some), Side.TAIL)
             scores[some] = to_host(kernel("embed", asked).answer_scores(asked, answers, rules))
 
-    read_checkpoint(run / "checkpoints", checkpoint, score, device=device)
+    task.read(score, device=device)
     return scores
 
 

@@ -3,36 +3,30 @@
 heads.npy, tails.npy     row of each end in its partition, bucket after bucket
 relations.npy            of each edge, if the graph has relations
 weights.npy              of each edge, over their mean, if the training is weighted
-offsets.npy              the beginning of bucket i * partitions + j, in the section of each rank
-buckets.json             written last: the inputs that the buckets were made from
 
-They are made once and mapped. Each rank sorts a share of the edges into its own section of the
-files; no other rank writes to its pages. The edges of a bucket are stored shuffled, so any
-consecutive edges are a sample of the bucket; ``phase`` mixes the edges of several buckets.
+They are made when a training begins or resumes, and mapped. Each rank sorts a share of the edges
+into its own section of the files; no other rank writes to its pages. The edges of a bucket are
+stored shuffled, so any consecutive edges are a sample of the bucket; ``phase`` mixes the edges of
+several buckets.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
-from penstock.errors import CorruptFile, InputError, MissingFile, TruncatedFile, UsageError
-from penstock.files import save_npy
-from penstock.formats import Format
-from penstock.graph import Graph, load_npy
+from penstock.errors import InputError, UsageError
+from penstock.graph import Graph
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.sizes import need_disk
@@ -47,23 +41,12 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 22  # edges that a thread counts or scatters together
 GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
-_OPTIONAL = "relations", "weights"  # columns that only some buckets have
 BatchColumns = tuple[AnyArray, AnyArray | None, AnyArray, AnyArray | None]
 """Heads, relations (or None), tails and weights (or None)."""
 
 _GAP = 1 << 15  # edges between two sections: more than a page of any of the files
 _HEADER = 128  # bytes of a file without edges
 _GROUPS = 1024  # of a bucket, at most: the number of positions that are written to in turn
-_REMEDY = "Remove the folder, and train again: buckets are rebuilt"
-FORMAT = Format(
-    name="penstock-embed-buckets",
-    version=1,
-    file="buckets.json",
-    thing="folder of edge buckets",
-    make="Train first",
-    restore=_REMEDY,
-    absent=MissingFile,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +75,6 @@ class EdgeBuckets:
         """The number of edges of each bucket: (partitions, partitions)."""
         found: Array = np.diff(self.offsets).sum(axis=0).reshape(self.partitions, self.partitions)
         return found
-
-    @property
-    def largest(self) -> int:
-        """The number of edges of the largest bucket."""
-        return int(self.counts.max(initial=0))
 
     def runs(self, share: Share) -> list[tuple[int, int]]:
         """Return the first edge of a share, and the first after it, in each section."""
@@ -145,48 +123,6 @@ class EdgeBuckets:
             dtype=id_dtype(rows),
             count=sum(end - begin for _, begin, end in runs),
         )
-
-    @staticmethod
-    def open(folder: Path, layout: NodeLayout, relations: int | None) -> EdgeBuckets:
-        """Return the buckets in ``folder``, mapped, every index checked.
-
-        Parameters
-        ----------
-        folder
-            The folder of ``build_buckets``.
-        layout
-            The layout of the nodes.
-        relations
-            The number of relations of the graph, or None.
-        """
-        body = FORMAT.load(folder)
-        with FORMAT.reading(folder):
-            sections, columns = int(body["of"]["sections"]), [str(name) for name in body["columns"]]
-            sums = {name: int(value) for name, value in body["sums"].items()}
-        names = ["heads", "tails", *(name for name in _OPTIONAL if name in columns)]
-        arrays = {name: load_npy(folder / f"{name}.npy", remedy=_REMEDY) for name in names}
-        path = folder / "offsets.npy"
-        offsets = np.array(load_npy(path, remedy=_REMEDY))
-        check_length(
-            offsets.reshape(-1), sections * (layout.partitions**2 + 1), path, remedy=_REMEDY
-        )
-        length = int(offsets.reshape(-1)[-1])
-        check_indptr(offsets.reshape(-1), length, path, remedy=_REMEDY)
-        offsets = offsets.reshape(sections, -1)
-        for name, array in arrays.items():
-            stop = (relations or 1) if name == "relations" else max(layout.sizes)
-            check_length(array, length, folder / f"{name}.npy", remedy=_REMEDY)
-            if name != "weights":
-                check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
-            if (got := _sum(array)) != sums.get(name):
-                raise CorruptFile(
-                    f"{folder / name}.npy is damaged",
-                    expected=f"values whose sum is {sums.get(name)}",
-                    got=f"{got}",
-                    remedy=_REMEDY,
-                )
-        optional = arrays.get("relations"), offsets, arrays.get("weights")
-        return EdgeBuckets(arrays["heads"], arrays["tails"], *optional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,8 +198,7 @@ def build_buckets(
     layout
         The layout of the nodes.
     folder
-        The output. Existing buckets of the same graph, layout, seed and number of ranks are used
-        again unless they are damaged.
+        The output, instead of what a killed run left there.
     comm
         The communicator of the ranks, which sort a share of the edges each [default: one rank].
     seed
@@ -285,22 +220,6 @@ def build_buckets(
     relations = None if names is None else len(names)
     edges, buckets = graph.num_edges, layout.partitions**2
     groups = min(max(1, -(-edges // (GROUP * buckets))), _GROUPS)
-    identity = {
-        "graph": graph.digest,
-        "starts": layout.starts.tolist(),
-        "placed": None if layout.positions is None else _digest(layout.positions),
-        "seed": seed,
-        "groups": groups,
-        "sections": comm.size,
-        "weighted": weighted,
-    }
-    found = None
-    with suppress(CorruptFile, MissingFile, TruncatedFile):  # they are made again from the graph
-        if FORMAT.load(folder).get("of") == identity:
-            found = EdgeBuckets.open(folder, layout, relations)
-    if all(comm.allgather(found is not None)):
-        assert found is not None
-        return found
     every = list(row_pieces(graph, min(PIECE, max(1, edges // comm.size))))
     sizes = [rows_of(graph, piece).edges for piece in every]
     first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
@@ -373,34 +292,21 @@ def build_buckets(
             int(firsts[number]),
         )
 
-    sums, lock = dict.fromkeys(out, 0), threading.Lock()
-
     def mix(group: int) -> None:
         a, b = int(mine[group]), int(mine[group + 1])
         ends = {name: array[a:b] for name, array in out.items()}
         optional = ends.get("relations"), ends.get("weights")
         shuffle(ends["heads"], ends["tails"], *optional, seed, a)
-        found = {name: _sum(array) for name, array in ends.items()}
-        with lock:
-            for name, value in found.items():
-                sums[name] += value
 
     spread(scatter, range(len(pieces)), threads)
     spread(mix, range(buckets * groups), threads)
-    # Ranks on other hosts read the files from the disk. A single rank need not wait: checksums find
-    # what a power failure damages.
+    # Ranks on other hosts read the files from the disk.
     for array in out.values():
         if comm.size > 1 and isinstance(array, np.memmap):
             array.flush()
-    every_sum = comm.allgather(sums)
-    if comm.rank == 0:
-        save_npy(folder, "offsets.npy", np.array(offsets))
-        total = {name: sum(one[name] for one in every_sum) for name in kinds}
-        columns = [name for name in _OPTIONAL if name in kinds]
-        FORMAT.save(folder, {"columns": columns, "of": identity, "sums": total})
     comm.barrier()
     if comm.size > 1:
-        return EdgeBuckets.open(folder, layout, relations)
+        out = {name: _open(folder / f"{name}.npy", "r") for name in kinds}
     for array in out.values():
         array.flags.writeable = False
     optional = out.get("relations"), np.array(offsets), out.get("weights")
@@ -462,16 +368,11 @@ def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
-def _open(path: Path) -> Array:
+def _open(path: Path, mode: Literal["r", "r+"] = "r+") -> Array:
     # A file without edges cannot be mapped.
     empty = path.stat().st_size <= _HEADER
-    found: Array = np.load(path, mmap_mode=None if empty else "r+")
+    found: Array = np.load(path, mmap_mode=None if empty else mode)
     return found
-
-
-def _sum(array: Array) -> int:
-    words = array.view(np.int32) if array.dtype == np.float32 else array
-    return int(words.sum(dtype=np.int64))
 
 
 def _total_weight(rows: CSR, graph: Graph) -> float:
@@ -494,7 +395,3 @@ def _over_mean(total: float, edges: int, graph: Graph) -> float:
     if total == 0:
         raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
     return edges / total
-
-
-def _digest(array: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

@@ -139,7 +139,7 @@ class RankSchedule(BucketSchedule):
         assert partitions % (2 * ranks) == 0
         self.laps = laps
         self.ranks, self.rank, self.partitions = ranks, rank, partitions
-        super().__init__(made(partitions // ranks), seed=seed, spread=True)
+        super().__init__(made(partitions // ranks), seed=seed)
         self.whole = len(self.order.states) == 1
         self.rounds = tournament(ranks)
         between = self.order
@@ -149,7 +149,7 @@ class RankSchedule(BucketSchedule):
             between = order_between_blocks(partitions // ranks // 2, self.slots)
         self._meet = len(between.states) == 1
         orders = [self.order, *[between] * (len(self.rounds) - 1)]
-        self._within = [BucketSchedule(order, relabel=False, spread=True) for order in orders]
+        self._within = [BucketSchedule(order, relabel=False) for order in orders]
         self._ends = list(accumulate(len(order.states) for order in orders))
         # The draws of each lap and each round; each depends on the one before.
         self._laps: list[tuple[State, ...]] = []

@@ -57,14 +57,13 @@ class BucketSchedule:
     slots    the number of partitions that the buffer holds
     relabel  whether each epoch assigns other partitions to labels. The first state of an epoch has
              the partitions of the last state of the epoch before: nothing moves in between
-    spread   whether a bucket is trained in equal shares in all states that hold it, instead of only
-             in the first: edges are mixed with more others, and less training hides each swap
+
+    A bucket is trained in equal shares in all states that hold it, not only in the first: edges are
+    mixed with more others, and less training hides each swap.
     """
 
-    def __init__(
-        self, order: PartitionOrder, *, seed: int = 0, relabel: bool = True, spread: bool = False
-    ) -> None:
-        self.order, self.seed, self.relabel, self.spread = order, seed, relabel, spread
+    def __init__(self, order: PartitionOrder, *, seed: int = 0, relabel: bool = True) -> None:
+        self.order, self.seed, self.relabel = order, seed, relabel
         self.slots = max(map(len, order.states))
         self._labels = cache(self._draw_labels)
 
@@ -83,10 +82,10 @@ class BucketSchedule:
         A share counts as a fraction of a bucket. Infinite if nothing is exchanged.
         """
         # The same in each epoch, whatever partitions the labels have.
-        states, (turn, of, _) = np.array(self.order.states), self._turns
+        states, (_, of, _) = np.array(self.order.states), self._turns
         kept = (states[:-1, :, None] == states[1:, None, :]).any(axis=2)
         evicted = states.shape[1] - kept.sum(axis=1)
-        trained = 1 / of if self.spread else (turn == 0).astype(float)
+        trained = 1 / of
         during = (kept[:, :, None] & kept[:, None, :]).reshape(trained[:-1].shape)
         hidden = (trained[:-1] * during).sum(axis=1)[evicted > 0] / evicted[evicted > 0]
         return float(hidden.min(initial=math.inf))
@@ -118,10 +117,8 @@ class BucketSchedule:
             turn, of = turns[number].tolist(), counts[number].tolist()
             for at in turn_order[number].tolist():
                 bucket = buckets[at]
-                if turn[at] and not self.spread:
-                    continue
-                parts = of[at] if self.spread else 1
-                share = Share(bucket, (turn[at] + epoch) % parts, parts)  # each epoch another part
+                part = (turn[at] + epoch) % of[at]  # each epoch another
+                share = Share(bucket, part, of[at])
                 stays = bucket[0] not in evict and bucket[1] not in evict
                 (during if stays else before).append(share)
             yield ScheduledState(number, state, evict, load, tuple(before), tuple(during))

@@ -23,18 +23,9 @@ since 2 * P bytes go each way. Here x is measured; if no exchange was measured, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
 
-from penstock.errors import UsageError
-from penstock.partition.order import order
-from penstock.sizes import format_bytes
-from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry
-
-# The largest numbers of partitions that are tried to find fewer that would hide: on one rank, and
-# on each of several ranks, whose schedules take longer to make.
-_TRIED, _TRIED_OF_RANK = 64, 16
 
 
 @dataclass(frozen=True)
@@ -63,16 +54,15 @@ class Machine:
 class Condition:
     """Theorem 3 for one graph, table, order and machine.
 
-    nodes, edges  of the graph
-    geometry      of the table
-    slots         partitions that the buffer of a rank holds
-    machine       what was measured
-    buckets       the least number that is trained while a partition is exchanged
-    order         in which partitions meet
-    ranks         that train together
+    edges     of the graph
+    geometry  of the table
+    slots     partitions that the buffer of a rank holds
+    machine   what was measured
+    buckets   the least number that is trained while a partition is exchanged
+    order     in which partitions meet
+    ranks     that train together
     """
 
-    nodes: int
     edges: int
     geometry: Geometry
     slots: int
@@ -96,34 +86,8 @@ class Condition:
         """Whether every swap can hide behind training."""
         return self.ratio <= 1
 
-    def fewer(self) -> Condition | None:
-        """Return the condition with the most partitions below the current number that holds."""
-        step, most = 1, _TRIED
-        if self.ranks > 1:
-            step, most = 2 * self.ranks, _TRIED_OF_RANK * self.ranks
-        most = min(self.geometry.partitions - 1, most)
-        for partitions in range(most // step * step, self.slots * self.ranks, -step):
-            found = self._with(partitions, self.geometry.width)
-            if found is not None and found.holds:
-                return found
-        return None
-
-    @property
-    def largest_dim(self) -> int:
-        """The largest even dimension, at most the current one, with which it holds; 0 if none does.
-
-        It need not hold with every smaller one: rows of some dimensions fill whole pages only many
-        at a time.
-        """
-        partitions, width = self.geometry.partitions, self.geometry.width
-        for dim in range(width - width % 2, 0, -2):
-            found = self._with(partitions, dim)
-            if found is not None and found.holds:
-                return dim
-        return 0
-
     def describe(self) -> str:
-        """Return one or two sentences for people."""
+        """Return a sentence for people."""
         partitions = self.geometry.partitions
         if partitions <= self.slots * self.ranks:
             return "theorem 3: the table fits into the buffer, nothing is swapped"
@@ -135,42 +99,4 @@ class Condition:
         long = f"a swap takes up to {self.ratio:,.3g} times as long as what is trained meanwhile"
         if self.holds:
             return f"theorem 3 holds: {long}"
-        found, remedies = self.fewer(), []
-        if found is not None:
-            holds = found.geometry.slot_bytes(self.slots)
-            remedies.append(
-                f"--partitions {found.geometry.partitions} ({self.slots} in memory take "
-                f"{format_bytes(holds)})"
-            )
-        if dim := self.largest_dim:
-            remedies.append(f"--dim {dim}")
-        # An edge takes another time if batches become longer, or if its values dominate the time.
-        would = f". It would with {', or with '.join(remedies)}" if remedies else ""
-        would += ", if an edge then takes as long as now" if remedies else ""
-        return f"theorem 3 does not hold: {long}{would}"
-
-    def _with(self, partitions: int, dim: int) -> Condition | None:
-        """Return the condition of another table of the same nodes; None if no order exists."""
-        before, rows = self.geometry, -(-self.nodes // partitions)
-        table = Geometry.of(partitions, rows, dim, before.states)
-        buckets = self.buckets
-        if partitions != before.partitions:
-            try:
-                buckets = _hiding(self.order, partitions, self.slots, self.ranks)
-            except UsageError:
-                return None
-        return replace(self, geometry=table, buckets=buckets)
-
-
-@cache
-def _hiding(name: str, partitions: int, slots: int, ranks: int) -> float:
-    """Return the least number of buckets that a schedule trains during a swap."""
-    if ranks == 1:
-        return BucketSchedule(order(name, partitions, slots), spread=True).hiding
-    from penstock.workers.embed.ranks.rounds import RankSchedule
-
-    # All ranks have similar schedules.
-
-    made = partial(order, name, capacity=slots)
-    schedules = (RankSchedule(ranks, rank, partitions, made) for rank in (0, 1))
-    return min(schedule.hiding for schedule in schedules)
+        return f"theorem 3 does not hold: {long}"

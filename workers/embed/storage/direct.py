@@ -13,10 +13,9 @@ import os
 import shutil
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ from penstock.workers.embed.storage.place import (
     write_page,
 )
 from penstock.workers.training.checkpoint import sync
-
-_AHEAD = 4  # chunks of a stream that are read ahead
 
 
 class OpenFile:
@@ -199,34 +196,6 @@ class PartitionFiles:
     def read(self, version: Version, slot: Slot) -> Future[Moved]:
         """Read ``version`` into ``slot``, and verify its sums."""
         return self.exchange(slot, load=version)
-
-    def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
-        """Yield ``version`` in the order of the file, in host memory, with its sums verified.
-
-        A piece is the number of an array and some of its bytes, valid until the next is yielded; a
-        few are read ahead.
-        """
-        with ExitStack() as stack:
-            file, page = self.open(version, to_write=False), aligned_bytes(PAGE)
-            stack.callback(file.close)
-            file.read_bytes(page, 0)
-            expected = read_page(version, self.geometry, page.data, file.path)
-            buffers = [aligned_bytes(self.geometry.chunk_bytes) for _ in range(_AHEAD)]
-
-            def read(chunk: Chunk) -> Array:
-                data = buffers[chunk.number % _AHEAD][: chunk.stop - chunk.start]
-                file.read_bytes(data, chunk.offset)
-                got = sum_of(data.view(np.uint64))
-                check_sum(chunk, expected[chunk.number], got, file.path)
-                return data
-
-            ahead = deque(self._pool.submit(read, chunk) for chunk in self.chunks[:_AHEAD])
-            stack.callback(lambda: wait(ahead))
-            for chunk in self.chunks:
-                yield chunk.array, ahead.popleft().result()
-                later = chunk.number + _AHEAD
-                if later < len(self.chunks):
-                    ahead.append(self._pool.submit(read, self.chunks[later]))
 
     def close(self) -> None:
         """Wait for requests in flight."""

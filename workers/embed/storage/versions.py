@@ -89,6 +89,11 @@ class Checkpoint:
     tensors: dict[str, Array]
     about: dict[str, Any]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has every partition: in the first epoch, some were never written."""
+        return all(version.number for version in self.versions)
+
 
 class Checkpoints:
     """The checkpoints of one folder.
@@ -108,20 +113,14 @@ class Checkpoints:
         """Return the path of the checkpoint of that name."""
         return self.folder / f"{name}.safetensors"
 
-    def versions(self, geometry: Geometry) -> Versions:
+    def versions(self, geometry: Geometry, last: Checkpoint | None) -> Versions:
         """Return the versions to resume from: those of the last checkpoint, or initial ones."""
         # A run that was killed between the two may have a best checkpoint newer than the last.
-        numbers = [self._about(name)["number"] for name in (LAST, BEST) if self.has(name)]
-        number, newest = max(numbers, default=0), None
-        if self.has(LAST):
-            about = self._about(LAST)
-            _check_geometry(self.path(LAST), about, geometry)
-            newest = _versions(about)
-        return Versions(geometry.partitions, newest, number)
-
-    def has_all(self) -> bool:
-        """Whether the last checkpoint exists and has every partition."""
-        return self.has(LAST) and all(v.number for v in _versions(self._about(LAST)))
+        number = self._about(BEST)["number"] if self.has(BEST) else 0
+        if last is None:
+            return Versions(geometry.partitions, None, number)
+        _check_geometry(self.path(LAST), last.geometry, geometry)
+        return Versions(geometry.partitions, last.versions, max(number, last.number))
 
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint and verify its checksums; partitions are verified when they are read.
@@ -176,8 +175,7 @@ class Checkpoints:
     ) -> None:
         """Write checkpoint ``number`` of published versions under one name or several.
 
-        If the disk is full or the process is killed, earlier checkpoints do not change. Versions
-        that no checkpoint names are removed at the end.
+        If the disk is full or the process is killed, earlier checkpoints do not change.
         """
         body = {
             "number": number,
@@ -188,15 +186,20 @@ class Checkpoints:
         # The last one last: it records the score of the best, which must exist by then.
         for name in sorted(names, key=lambda name: name == LAST):
             checkpoint.save(self.path(name), tensors, body)
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove versions that no checkpoint names, and parts that a killed process left."""
         named = {
             version.name
             for name in (LAST, BEST)
             if self.has(name)
             for version in _versions(self._about(name))
         }
-        for path in self.folder.glob("nodes-*.table"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+        for pattern in ("nodes-*.table", ".nodes-*.tmp"):
+            for path in self.folder.glob(pattern):
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
 
     def _about(self, name: str) -> dict[str, Any]:
         about = checkpoint.about_of(self.path(name))
@@ -228,11 +231,11 @@ def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version
     return geometry, versions
 
 
-def _check_geometry(path: Path, about: dict[str, Any], geometry: Geometry) -> None:
-    if about["geometry"] != asdict(geometry):
+def _check_geometry(path: Path, found: Geometry, geometry: Geometry) -> None:
+    if found != geometry:
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
-            expected=str(asdict(geometry)),
-            got=str(about["geometry"]),
+            expected=str(geometry),
+            got=str(found),
             remedy="Give the options that it was made with, or train in another folder",
         )
