@@ -48,7 +48,6 @@ BROKEN = {
     "similar": "new",
     "walk": "PPR",
     "whole": "import penstock",
-    "word2vec": "BlogCatalog",
 }
 
 
@@ -111,8 +110,8 @@ def test_every_gate_fails_if_ours_is_broken(root, name, how):
     if name not in ("encryption", "gang"):  # ranks and workers are other processes
         words.append("--cpu")
     done = run(path, *words, "--break", how, timeout=900)
-    if done.returncode == SKIPPED:
-        pytest.skip(done.stdout.splitlines()[-1])
+    if done.returncode == SKIPPED or (done.returncode == 0 and "not installed" in done.stdout):
+        pytest.skip(f"needs peers:\n{done.stdout}")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "FAILED" in done.stdout
 
