@@ -39,10 +39,12 @@ _GONE = -2  # a node that today's graph lacks
 _SPARSE = 8  # a table of ids may be this much larger than the number of ids
 
 
-def rules_of(spec: WalkGraphSpec) -> dict[str, Any]:
-    """Return what decides a step besides the graph, as JSON."""
+def rules_of(spec: WalkGraphSpec, step: int) -> dict[str, Any]:
+    """Return what a base has to have the same, as JSON: what decides a step besides the graph, and
+    how many nodes have a bit of the visits.
+    """
     found: dict[str, Any] = json.loads(json.dumps(asdict(spec)))
-    return {**found.pop("rules"), **found}
+    return {**found.pop("rules"), **found, "step": step}
 
 
 def prints_of(graph: Graph, spec: WalkGraphSpec, known: RowPrints | None) -> RowPrints:
@@ -120,7 +122,8 @@ class Base:
     def part(
         self, number: int, first: int, last: int, count: int, *, npy: bool
     ) -> tuple[dict[str, int], list[FileEntry]] | None:
-        """Return counts and files of a part of the base, if it has exactly these walks.
+        """Return counts and files of a part of the base, but its visits, if it has exactly these
+        walks.
 
         count  today's starts
         """
@@ -131,8 +134,7 @@ class Base:
         same = (part["first"], part["walks"]) == (first, last - first)
         if not same or (self.known(first, last, count) != np.arange(first, last)).any():
             return None
-        names = [f"{part_name(number)}.parquet", visits_name(number)]
-        names += [block_name(number)] if npy else []
+        names = [f"{part_name(number)}.parquet", *([block_name(number)] if npy else [])]
         counts = {name: part[name] for name in ("walks", "nodes")}
         return counts, [there.files[name] for name in names]
 
@@ -243,10 +245,16 @@ class _Numbers:
 
 
 def open_base(
-    graph: Graph, options: WalkOptions, spec: WalkGraphSpec, listed: Array | None, out: Output
+    graph: Graph,
+    options: WalkOptions,
+    spec: WalkGraphSpec,
+    step: int,
+    listed: Array | None,
+    out: Output,
 ) -> tuple[RowPrints, Base | None, str]:
     """Return the bits of today's rows, the walks of ``--base``, and why none of them is kept.
 
+    step    how many nodes have a bit of the visits
     listed  the starts; None: all nodes
     """
     path = options.base
@@ -258,10 +266,9 @@ def open_base(
         for entry in read_file_table(body["files"]).values():
             entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
         before = RowPrints.load(path, body["rows"])
-        rules, now = body["rules"], rules_of(spec)
+        rules, now = body["rules"], rules_of(spec, step)
         count, is_named = body["starts"]["count"], body["starts"]["named"]
-        fraction, step = body["starts"]["fraction"], body["step"]
-        nodes = before.bits.shape[1]
+        fraction, nodes = body["starts"]["fraction"], before.bits.shape[1]
     why = next((f"{name} differs" for name in now if rules.get(name) != now[name]), "")
     if is_named != named(options):
         why = why or "starts are given in another way"

@@ -72,7 +72,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     writer = WalkWriter(out.pieces, named_by, version, options.npy, graph.num_nodes, step)
     todo = [n for n in range(files.count) if not writer.done(n)]
     kept = kept_starts(listed, graph.num_nodes, out.scratch, named(options))
-    rows, base, anew = open_base(graph, options, choice.spec, listed, out)
+    rows, base, anew = open_base(graph, options, choice.spec, step, listed, out)
     if base is not None and placement == "partitioned":
         base, anew = None, "a graph in parts is walked anew"
     task = WalkTask(graph.path, version, choice.spec, kept, files, writer, base)
@@ -90,10 +90,9 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         "sampler": sampler,
         "length": options.length,
         "ids": options.ids,
-        "rules": rules_of(choice.spec),
+        "rules": rules_of(choice.spec, step),
         "starts": {"count": starts, "named": kept.named, "fraction": options.fraction},
         "rows": rows.about,
-        "step": step,
     }
     counted = save_manifest(out, writer, files, rows.save(out.result), about)
     report = WalkReport(

@@ -29,7 +29,7 @@ from penstock.files import (
     save_npy,
 )
 from penstock.formats import Format
-from penstock.graph import Graph
+from penstock.graph import Graph, load_npy
 from penstock.output import Output, Pieces
 
 KIND = "walks"
@@ -84,9 +84,15 @@ class WalkWriter:
     def link(
         self, number: int, folder: Path, counts: dict[str, int], files: list[FileEntry]
     ) -> None:
-        """Take over the files of an earlier output in ``folder``."""
+        """Take over the files of an earlier output in ``folder``; no walk in them visits a node
+        that is gone.
+        """
         for entry in files:
             link(folder / entry.name, self.pieces.result / entry.name)
+        visits = np.zeros(-(-self.nodes // (8 * self.step)), np.uint8)  # of today's nodes
+        before = load_npy(folder / visits_name(number), remedy=FORMAT.restore)[: len(visits)]
+        visits[: len(before)] = before
+        files = [*files, save_npy(self.pieces.result, visits_name(number), visits)]
         about = {**counts, "kept": counts["walks"], "linked": 1}
         self.pieces.save(part_name(number), about, files)
 

@@ -153,28 +153,35 @@ def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
     assert files(tmp_path / "w1npy") == files(tmp_path / "newnpy")
 
 
-@pytest.mark.parametrize("ids_of_a_bit", [1, 7])
+@pytest.mark.parametrize("ids_of_a_file", [2048, 256])
+@pytest.mark.parametrize("second", [50, 49, 52])
 def test_only_files_with_a_change_are_written_and_the_base_may_go(
-    tmp_path: Path, ids_of_a_bit: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids_of_a_file: int, second: int
 ) -> None:
-    """A change in one of many components, whose nodes follow one another."""
-    random = np.random.default_rng(2)
-    parts = [random.integers(0, 40, (100, 2)) + 40 * number for number in range(50)]
-    frame = pd.DataFrame(np.concatenate(parts), columns=["src", "dst"])
-    make(tmp_path, "g0", frame, None, {"id_type": "int64"})
-    after = frame.copy()
-    after.loc[130, "dst"] = 41
-    make(tmp_path, "g1", after, None, {"id_type": "int64"}, base=tmp_path / "g0")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(output, "FILE_IDS", (1024, 1024))
-        patched.setattr("penstock.pipelines.walk.job.step_of", lambda *_: ids_of_a_bit)
-        walk(tmp_path / "g0", tmp_path / "w0", length=8)
-        walk(tmp_path / "g1", tmp_path / "new", length=8)
-        report = walk(tmp_path / "g1", tmp_path / "w1", length=8, base=tmp_path / "w0")
-    assert report.files > 10
-    assert report.files - 2 <= report.linked_files == len(linked(tmp_path / "w1")) < report.files
-    shutil.rmtree(tmp_path / "w0")
-    assert files(tmp_path / "w1") == files(tmp_path / "new")
+    """Rings whose nodes follow one another: some come or go, and then an edge of one differs."""
+    monkeypatch.setattr(output, "FILE_IDS", (ids_of_a_file, ids_of_a_file))
+    days = [rings(50), rings(second), rings(second)]
+    days[2].loc[130, "dst"] = 121
+    for number, frame in enumerate(days):
+        graph, walks = tmp_path / f"g{number}", tmp_path / f"w{number}"
+        before = {"base": tmp_path / f"g{number - 1}"} if number else {}
+        make(tmp_path, graph.name, frame, None, {"id_type": "int64"}, **before)
+        walk(graph, tmp_path / f"new{number}", length=8)
+        before = {"base": tmp_path / f"w{number - 1}"} if number else {}
+        report = walk(graph, walks, length=8, **before)
+        assert report.linked_files == len(linked(walks))
+        for path in before.values():
+            shutil.rmtree(path)
+        assert files(walks) == files(tmp_path / f"new{number}")
+        if number == 1:  # with 52 rings, more nodes have one bit of the visits
+            assert bool(report.anew) == (second == 52)
+            assert report.linked_files >= (0 if report.anew else report.files - 1)
+    assert report.files - 6 <= report.linked_files < report.files
+
+
+def rings(count):
+    nodes = np.arange(40 * count)
+    return pd.DataFrame({"src": nodes, "dst": nodes // 40 * 40 + (nodes + 1) % 40})
 
 
 def test_any_workers_keep_the_same_walks(tmp_path: Path, small_parts) -> None:
