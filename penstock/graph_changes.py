@@ -20,12 +20,12 @@ from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import BaseRefused, CorruptFile
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph, load_npy
+from penstock.prints import print_factors, words
 from penstock.threads import spread
 from penstock.writer import row_cuts
 
 _EDGES = 1 << 18  # looked at together: small enough to stay in the cache
 _PRINTS = "_rows.npy"
-_FACTORS = tuple(0x9E3779B97F4A7C15 * odd % 2**64 for odd in (1, 3, 5, 7, 9))
 _WAYS = ("undirected", "directed")
 
 
@@ -154,15 +154,12 @@ def _bits_of_rows(rows: CSR, columns: Collection[str], nodes: Sequence[Array]) -
         some = rows.row_range(low, high)
         keys = some.indices.astype(np.int64)
         more = [getattr(some, name) for name in sorted(columns)]
+        if more:  # draws and sums depend on the order of parallel edges: their places count
+            more.append(np.arange(some.edges) - np.repeat(some.indptr[:-1], some.degrees()))
         more += [column[some.indices] for column in nodes]
-        for column, factor in zip(more, _FACTORS, strict=False):
-            keys ^= (_bits(column).astype(np.uint64) * np.uint64(factor)).view(np.int64)
+        for column, factor in zip(more, print_factors(len(more)), strict=True):
+            keys ^= (words(column) * factor).view(np.int64)
         keys += np.repeat(np.arange(some.rows), some.degrees())  # a row as a graph of one node
         ends = np.arange(some.rows + 1), np.asarray(some.indptr)
         found[low:high] = structures(*ends, keys)[:, 0] ^ some.degrees().astype(np.uint64)
     return found
-
-
-def _bits(array: Array) -> Array:
-    """Return numbers as whole ones of their size, so that NaN equals itself."""
-    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

@@ -82,6 +82,24 @@ def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
         assert np.flatnonzero(after.changed_since(before, base.path)).tolist() == changed
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"weights": [1, 2]}, {"weights": [2, 1]}),
+        ({"relations": [0, 0], "times": [1, 1]}, {"relations": [3, 3], "times": [0, 0]}),
+    ],
+    ids=["order", "column"],
+)
+def test_the_same_numbers_in_another_order_or_column_differ(tmp_path: Path, before, after) -> None:
+    graphs = []
+    for name, columns in (("base", before), ("graph", after)):
+        edges = {"sources": np.array([1, 1]), "targets": np.array([2, 2])}
+        edges |= {name: np.array(column, np.int32) for name, column in columns.items()}
+        graphs.append(save(tmp_path / name, edges, np.arange(3), relations=4))
+    base, graph = (RowPrints.of(one, before) for one in graphs)
+    assert np.flatnonzero(graph.changed_since(base, tmp_path / "base")).tolist() == [1]
+
+
 def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
     graph = save(tmp_path / "g", edges_of(np.random.default_rng(5), 40, 200), np.arange(40))
     values = np.zeros(40, np.int32)

@@ -13,19 +13,25 @@ from penstock.errors import InputError
 NODES, REACH = 1500, 4  # a ring in which each node has the next four as neighbours
 
 
-def write_tables(folder: Path, *, moved=(), cut=(), more=()):
-    """Write the ring: nodes ``moved`` have other features, edges of ``cut`` are gone."""
+def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1):
+    """Write the ring: nodes ``moved`` have other features, edges of ``cut`` are gone.
+
+    copies  of each edge, of other weights; order: of the edges, -1: the last first
+    """
     random = np.random.default_rng(0)
     source = np.repeat(np.arange(NODES), REACH)
     target = (source + np.tile(np.arange(1, REACH + 1), NODES)) % NODES
     kept = ~np.isin(source, cut)
     added = np.array(more, np.int64).reshape(-1, 2).T
     ends = np.concatenate([np.stack([source[kept], target[kept]]), added], axis=1)
+    ends = np.tile(ends, copies)
     count = int(max(NODES - 1, ends.max())) + 1
     shape = NODES + 2, 20
     values = (random.normal(size=shape) * (random.random(shape) < 0.4))[:count]
     values[list(moved)] += 1
     weights = (ends * [[3], [7]]).sum(axis=0) % 10 + 1
+    weights = weights + np.arange(len(weights)) * copies // len(weights) / 3
+    ends, weights = ends[:, ::order], weights[::order]
     folder.mkdir()
     edges = {"src": ends[0], "dst": ends[1], "weight": weights.astype(np.float32)}
     nodes = {"id": np.arange(count), "label": np.arange(count) // 400}
@@ -43,6 +49,7 @@ def make_graph(folder: Path, *, directed=False, base=None, **changes):
         folder / "g",
         feature_columns=["x"],
         directed=directed,
+        duplicates="keep" if "copies" in changes else "sum",
         base=base and base / "g",
         **table,
     )
@@ -111,6 +118,18 @@ def test_fewer_nodes_and_a_base_of_a_base(tmp_path):
         gnn.predict(tmp_path / "run", day / "p", graph=day / "g", base=base)
         assert same(day / "whole", day / "p")
         base = day / "p"
+
+
+def test_parallel_edges_in_another_order_are_added_in_it(tmp_path):
+    make_graph(tmp_path / "before", copies=3)
+    make_graph(tmp_path / "after", copies=3, order=-1, base=tmp_path / "before")
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, hidden=8, weighted=True)
+    gnn.predict(tmp_path / "run", tmp_path / "p0")
+    given = {"graph": tmp_path / "after/g"}
+    gnn.predict(tmp_path / "run", tmp_path / "whole", **given)
+    gnn.predict(tmp_path / "run", tmp_path / "p", base=tmp_path / "p0", **given)
+    assert same(tmp_path / "whole", tmp_path / "p")
+    assert not same(tmp_path / "p", tmp_path / "p0")
 
 
 def test_only_nodes_within_as_many_hops_as_layers_are_computed(tmp_path):

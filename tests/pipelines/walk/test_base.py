@@ -184,6 +184,18 @@ def rings(count):
     return pd.DataFrame({"src": nodes, "dst": nodes // 40 * 40 + (nodes + 1) % 40})
 
 
+def test_parallel_edges_in_another_order_are_walked_anew(tmp_path: Path, small_parts) -> None:
+    frame = edges(np.random.default_rng(8), 900)
+    frame["dst"] = "u" + frame.src.str[-1]  # ten targets
+    options, given = {"relation": "none", "duplicates": "keep"}, {"length": 6, "sampler": "alias"}
+    make(tmp_path, "g0", frame, None, options)
+    make(tmp_path, "g1", frame[::-1], None, options, base=tmp_path / "g0")
+    walk(tmp_path / "g0", tmp_path / "w0", **given)
+    walk(tmp_path / "g1", tmp_path / "new", **given)
+    walk(tmp_path / "g1", tmp_path / "w1", base=tmp_path / "w0", **given)
+    assert files(tmp_path / "w1") == files(tmp_path / "new") != files(tmp_path / "w0")
+
+
 def test_any_workers_keep_the_same_walks(tmp_path: Path, small_parts) -> None:
     before = edges(np.random.default_rng(3), 900)
     make(tmp_path, "g0", before, None, PLAIN)
