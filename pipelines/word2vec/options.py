@@ -91,7 +91,7 @@ class Word2vecOptions(WalkingOptions):
     """warm start from these vectors: known ids begin with their vector; new nodes of a graph begin
     with the mean of their neighbours, other new words at random"""
 
-    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
     """with --init, over a graph: train on walks from nodes that are new or whose edges differ from
     those that the vectors of --init were trained on, and from this share of the others [default:
     on walks from all]"""

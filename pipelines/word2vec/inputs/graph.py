@@ -115,7 +115,14 @@ class GraphInput(Input):
         chosen[share(graph.num_nodes, options.share, seed)] = True
         nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
         listed = nodes if listed is None else listed
-        return listed[chosen[listed]]
+        listed = listed[chosen[listed]]
+        if not len(listed):
+            raise UsageError(
+                f"no row differs from those that {options.init} was trained on, and a share of "
+                f"{options.share:g} of the others is no node",
+                remedy="Use a larger --share",
+            )
+        return listed
 
     def _starts(self) -> int:
         return self._graph.num_nodes if self._listed is None else len(self._listed)
