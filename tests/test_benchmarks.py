@@ -42,6 +42,7 @@ BROKEN = {
     "encryption": "nothing",
     "etl": "texts",
     "embed": "COMPLEX",
+    "embed_answer": "questions",
     "gang": "repeated",
     "generate": "edges alone",
     "gnn": "Cora, 2 layers",
