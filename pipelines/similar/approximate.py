@@ -16,6 +16,7 @@ from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.pipelines.similar.report import SAMPLE
 from penstock.pipelines.vectors.indexes import SEARCH, mixed, of_unit_length, usearch_index
 from penstock.progress import Progress
 from penstock.vector_parts import save_table
@@ -27,7 +28,6 @@ INDEX, IDS = "_index.usearch", "_index.parquet"
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
 _PIVOTS = 256  # vectors that others are grouped by
-_SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Index:
 
     def recall(self, queries: Array, values: Array, k: int, skip: Array) -> float:
         """Return the share of the exact neighbours that are found, of some of the queries."""
-        some = np.unique(np.linspace(0, len(queries) - 1, _SAMPLE).astype(np.int64))
+        some = np.unique(np.linspace(0, len(queries) - 1, SAMPLE).astype(np.int64))
         asked, module = np.ascontiguousarray(queries[some]), kernel("neighbours", queries)
         lengths = module.norms(values)
         found, _ = self.search(asked, values, k, skip[some], lengths)
