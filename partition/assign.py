@@ -40,8 +40,8 @@ from penstock.partition.stream import cut_share, place_new, stream
 from penstock.sizes import format_bytes, need_memory
 
 AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
-# A partition with a base is cut whole if it cuts more edges than at the last whole cut: so many
-# times as many, and this share of all edges more.
+# A partition with a base is cut whole if the share of cut edges is more than 1.1 times that of the
+# last whole cut, and one per cent of all edges more.
 CUT_ANEW, MORE_CUT = 1.1, 0.01
 # If nodes too heavy for any part touch this share of the edges, no cut can keep them.
 HUBS_DOMINATE = 0.9

@@ -105,7 +105,7 @@ class FlowKeys(_Keys):
     incremental: StrictBool = False
     """give every job that has a base option its previous output as base"""
     rebuild_every: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """with incremental: every so many runs a stage is made whole, without base [default: never]"""
+    """with incremental: every N runs a stage is made whole, without base [default: never]"""
     timezone: str | None = None
     """time zone of dates and of the schedule, as Europe/Zurich [default: this machine's]"""
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
