@@ -119,7 +119,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     kinds: dict[str, tuple[str, dict[str, Any], float]] = {
         "weights, relations": ("rmat", {"scale": scale, "weights": "1,5", "relations": 5}, 0.26),
         "R-MAT": ("rmat", size, 0.086),
-        "directed": ("rmat", size | {"directed": True}, 0.1),
+        "directed": ("rmat", size | {"no_undirected": True}, 0.1),
         "Parquet": ("rmat", size | {"format": "parquet"}, 0.31),
         "in 1.5 GB": ("rmat", size | {"memory": "1.5GB"}, 0.048),
         "SBM": ("sbm", {"nodes": int(1e6 * part)}, 0.12),

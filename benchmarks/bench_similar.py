@@ -6,7 +6,8 @@ The vectors are drawn from a mixture of Gaussians: 100 of each centre, whose val
 deviation of 1, and those of its vectors one of 0.5. ``penstock similar --all --approximate`` runs
 on all of them, then again over vectors of which one in ten is replaced, with the index of the first
 run. recall@10 of 1,024 ids must be 0.95, and what the report says of it close. The exact search
-answers these queries, and its time is multiplied. Times are CPU seconds of all threads.
+answers these queries, and its time is multiplied. Times are CPU seconds of all threads. Their ratio
+has no gate: it has not been measured for the whole job.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     asked = np.sort(rng.choice(count, min(ASKED, count), replace=False))
     neighbours.nearest(values[:2], values[:100], K)  # compiled
     index: Path | None = None
-    for night, full, quick in (("new index", 10.0, 0.63), ("a tenth replaced", 10.0, 1.0)):
+    for night in ("new index", "a tenth replaced"):
         source, out = given.scratch / f"{night}.npy", given.scratch / night.replace(" ", "-")
         np.save(source, values)
         yield Case(
             f"{night}, {count:,} vectors",
             partial(approximate, source, out, index),
             partial(check, asked),
-            {"all pairs": Side(partial(exact, values, asked), full, quick, once=True)},
+            {"all pairs": Side(partial(exact, values, asked), once=True)},
             (count, "vectors"),
             rounds=1 if count > 10**5 else 3,
         )

@@ -10,8 +10,9 @@ Every side of a case runs once, which warms it up; the values that these runs re
 and nothing is timed if the check raises. Then the sides run in turns, round by round. A ratio is
 the time of a side over ours in the same round, and its median counts: above 1, ours is faster than
 a peer; of a floor, it is the share that ours reaches. A gate fails below 80 % of the measured ratio
-that a side declares, with --quick below half. The exit code is 0, 1 if a check or a gate failed, or
-77 if nothing can run. ``--break slow`` runs ours several times as one, ``--break wrong`` changes
+that a side declares, with --quick below half. A case is "checked" if it has gates, of which none
+could be judged. The exit code is 0, 1 if a check or a gate failed, or 77 if all cases were skipped
+or only checked. ``--break slow`` runs ours several times as one, ``--break wrong`` changes
 the value that is checked: every benchmark must fail with either.
 """
 
@@ -339,7 +340,7 @@ def main(
             results.append(_judged(case, given))
             print("\n".join(_rows(results[-1])), flush=True)
     states = {one["state"] for one in results}
-    if why is None and states <= {"skipped"}:
+    if why is None and states <= {"skipped", "checked"}:
         why = results[0]["why"] if results else "no such case"
     state = "failed" if "failed" in states else "passed" if "passed" in states else "skipped"
     if why is not None:
@@ -397,7 +398,14 @@ def _judged(case: Case, given: argparse.Namespace) -> dict[str, Any]:
             traceback.print_exc()
         said = " ".join(str(error).split()) or traceback.extract_tb(error.__traceback__)[-1].line
         return result | {"state": "failed", "why": f"{type(error).__name__}: {said[:300]}"}
-    return result | {"state": "failed" if missed else "passed", "why": "; ".join(missed)}
+    if missed:
+        return result | {"state": "failed", "why": "; ".join(missed)}
+    gated = [name for name, one in case.sides.items() if _gate(one, quick=given.quick) is not None]
+    absent = [name for name in gated if "skipped" in result["sides"][name]]
+    if absent and absent == gated:
+        why = "; ".join(f"{name}: {result['sides'][name]['skipped']}" for name in absent)
+        return result | {"state": "checked", "why": f"no gate was judged: {why}"}
+    return result | {"state": "passed", "why": ""}
 
 
 def _measured(case: Case, given: argparse.Namespace, result: dict[str, Any]) -> list[str]:

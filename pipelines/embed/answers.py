@@ -25,7 +25,10 @@ from penstock.pipelines.embed.report import AnswerReport
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
+from penstock.pipelines.tables.columns import cast_rows, nulls_of
 from penstock.pipelines.tables.read import read_columns
+from penstock.pipelines.vectors.store import as_ids
+from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.embed.edges import Edges
@@ -70,7 +73,7 @@ def answer_all(
 
     at, run = folder.path, Run.load(folder.path)
     asked = prediction_task(folder, run, options)
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
+    ids = as_ids(read_column(at / IDS, "id"))
     edges = None
     if options.new is not None:
         if run.training.model in DISTANCES:
@@ -143,10 +146,10 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
     for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
         if name not in table:
             raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
-    ends = [_numbers(table[name], ids) for name in ("head", "tail")]
+    ends = [find_ids(ids, table[name]) for name in ("head", "tail")]
     relations = np.zeros(len(ends[0]), np.int64)
     if run.relations is not None:
-        relations = _numbers(table["relation"], pa.array(run.relations, pa.string()))
+        relations = find_ids(pa.array(run.relations, pa.string()), table["relation"])
     of = np.flatnonzero(((ends[0] < 0) != (ends[1] < 0)) & (relations >= 0))
     if not len(of):
         raise InputError(
@@ -156,7 +159,16 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
     rows = pa.array(of)
     is_head = pa.array(ends[0][of] < 0)
     names = pc.if_else(is_head, table["head"].take(rows), table["tail"].take(rows))
-    new = names.dictionary_encode()
+    new, bad = cast_rows(names, ids.type)
+    bad |= nulls_of(new)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(
+            f"{path}, row {int(of[row])}: a new node has no id of the run's type",
+            expected=str(ids.type),
+            got=repr(names[row].as_py()),
+        )
+    new = new.dictionary_encode()
     numbers = len(ids) + as_numpy(new.indices).astype(np.int64)
     heads, tails = (np.where(end[of] < 0, numbers, end[of]) for end in ends)
     return new.dictionary, Edges(heads, relations[of], tails)
@@ -196,8 +208,8 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         number = relation_number(options.relation, at, run)
         relations, types = np.full(rows, number, np.int64), None
     else:
-        relations = _numbers(types, pa.array(run.relations, pa.string()))
-    found = np.stack([_numbers(heads, ids), relations, _numbers(tails, ids)])
+        relations = find_ids(pa.array(run.relations, pa.string()), types)
+    found = np.stack([find_ids(ids, heads), relations, find_ids(ids, tails)])
     empty = np.stack([np.asarray(column.is_null()) for column in (heads, tails)])
     lacks_type = np.zeros(rows, bool) if types is None else np.asarray(types.is_null())
     bad = np.flatnonzero(empty.all(axis=0) | ((empty.sum(axis=0) + lacks_type) != 1))
@@ -237,11 +249,3 @@ def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:
     if name not in table:
         return pa.nulls(rows, pa.string())
     return pc.if_else(pc.equal(table[name], ""), pa.scalar(None, pa.string()), table[name])
-
-
-def _numbers(names: pa.Array, ids: pa.Array) -> Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index_in(names, value_set=ids).cast(pa.int64())
-    return np.asarray(pc.fill_null(found, -1))

@@ -36,6 +36,11 @@ _IGNORED_IN_TRAINING: Rules = (
         "with --negatives all, which all relations share",
         lambda o: o.negatives == "all" and o.candidates == BY_RELATION,
     ),
+    (
+        ("candidates",),
+        "with --optimizer adam, whose corrections count whole batches",
+        lambda o: o.optimizer == "adam" and o.candidates == BY_RELATION,
+    ),
 )
 _IGNORED_IN_RANKS: Rules = (
     (("at",), "with --sample, which leaves answers of a question out", lambda o: o.sample),

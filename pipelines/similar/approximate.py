@@ -16,6 +16,7 @@ from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.pipelines.similar.report import SAMPLE
 from penstock.pipelines.vectors.indexes import SEARCH, mixed, of_unit_length, usearch_index
 from penstock.progress import Progress
 from penstock.vector_parts import save_table
@@ -27,7 +28,6 @@ INDEX, IDS = "_index.usearch", "_index.parquet"
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
 _PIVOTS = 256  # vectors that others are grouped by
-_SAMPLE = 200  # vectors whose neighbours are compared with the exact ones
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Index:
             path, rows = earlier
             index = cls.of(_all_with_keys(rows, len(values)), width, cosine=cosine)
             index.found.load(str(path))
-            if (counts := index._bring_forward(values, quiet=quiet)) is not None:
+            if (counts := index._bring_forward(values, rows, quiet=quiet)) is not None:
                 return index, counts
         index = cls.of(every, width, cosine=cosine)
         index._add(every, values, quiet=quiet)
@@ -76,8 +76,11 @@ class Index:
                 self.found.add(some, self._stored(values[self.rows[some]]), threads=cores())
                 progress.advance(len(some))
 
-    def _bring_forward(self, values: Array, *, quiet: bool) -> dict[str, int] | None:
-        """Change what differs from the values; None: that is more than what is kept."""
+    def _bring_forward(self, values: Array, before: Array, *, quiet: bool) -> dict[str, int] | None:
+        """Change what differs from the values; None: that is more than what is kept.
+
+        before  the rows of keys before others took those of ids that are gone
+        """
         held = np.asarray(self.found.keys).astype(np.int64)
         there = np.zeros(len(self.rows), bool)
         there[held] = True
@@ -89,12 +92,13 @@ class Index:
             for some in np.split(same, range(_CHUNK, len(same), _CHUNK))
         ]
         moved = np.concatenate(other)
-        kept = len(same) - len(moved)
-        if len(gone) + len(moved) + len(new) > kept:
+        if len(gone) + len(moved) + len(new) > len(same) - len(moved):
             return None
         self.found.remove(np.concatenate([gone, moved]), threads=cores())
         self._add(np.concatenate([moved, new]), values, quiet=quiet)
-        return {"kept": kept, "added": len(new), "replaced": len(moved), "removed": len(gone)}
+        stay, replaced = (int(np.count_nonzero(before[some] >= 0)) for some in (held, moved))
+        counts = {"kept": stay - replaced, "added": len(values) - stay, "replaced": replaced}
+        return {**counts, "removed": len(held) - stay}
 
     def save(self, folder: Path, ids: pa.Array) -> list[FileEntry]:
         """Write the index of ids by row, and return its files."""
@@ -135,7 +139,7 @@ class Index:
 
     def recall(self, queries: Array, values: Array, k: int, skip: Array) -> float:
         """Return the share of the exact neighbours that are found, of some of the queries."""
-        some = np.unique(np.linspace(0, len(queries) - 1, _SAMPLE).astype(np.int64))
+        some = np.unique(np.linspace(0, len(queries) - 1, SAMPLE).astype(np.int64))
         asked, module = np.ascontiguousarray(queries[some]), kernel("neighbours", queries)
         lengths = module.norms(values)
         found, _ = self.search(asked, values, k, skip[some], lengths)

@@ -12,6 +12,8 @@ from penstock.pipelines.display import Command, JobReport
 from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
+SAMPLE = 200  # ids whose neighbours are compared with the exact ones, at most
+
 
 @dataclass
 class SimilarReport:
@@ -81,7 +83,8 @@ class AllReport(JobReport):
         if self.recall is not None and self.index is not None:
             counts = ", ".join(f"{count:,} {how}" for how, count in self.index.items() if count)
             yield (
-                f"{100 * self.recall:.1f} % of the exact neighbours of 200 ids; index: {counts}, "
+                f"{100 * self.recall:.1f} % of the exact neighbours of "
+                f"{plural(min(SAMPLE, self.ids), 'id')}; index: {counts}, "
                 f"in {self.seconds_by_step['index']:.1f} s"
             )
         if self.from_base is not None:

@@ -172,6 +172,9 @@ def test_an_index_is_brought_forward(tmp_path):
     more = rng.permutation(1060)  # those that were removed come back
     found = night("more", ids[more], values[more], "fewer")
     assert found == {"kept": 950, "added": 110, "replaced": 0, "removed": 0}
+    other = np.append(ids[30:], [f"o{i}" for i in range(20)])
+    found = night("other", other, np.concatenate([values[30:], some(20)]), "more")
+    assert found == {"kept": 1030, "added": 20, "replaced": 0, "removed": 30}
     assert night("anew", ids[:1000], some(1000), "more") == new
 
     with (tmp_path / "more/_index.usearch").open("r+b") as file:

@@ -193,3 +193,50 @@ def test_nodes_that_came_after_the_training(graph, tmp_path, model):
     known = {*new, *old}
     assert not known & {(row["head"], row["relation"], row["tail"]) for row in rows}
     assert {row["head"] for row in rows} == {one[0] for one in asked}
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_new_node_of_a_run_without_relations(tmp_path, partitions):
+    from penstock import etl
+
+    every = [(f"e{n}", f"e{(n * step + step) % 60}") for n in range(60) for step in (1, 7, 13)]
+    pairs = [(a, b) for a, b in every if a != b]
+    columns = {"head": [a for a, _ in pairs], "tail": [b for _, b in pairs]}
+    pq.write_table(pa.table(columns), tmp_path / "old.parquet")
+    etl(tmp_path / "old.parquet", tmp_path / "g", source="head", target="tail")
+    options = {"model": "dot", "dim": 8, "epochs": 2, "batch": 16, "partitions": partitions}
+    embed.train(tmp_path / "g", tmp_path / "run", **options)
+    new = {"head": ["new", "new", "e3"], "tail": ["e1", "e2", "newer"]}
+    pq.write_table(pa.table(new), tmp_path / "new.parquet")
+    asked = {"head": ["new", None, "e5"], "tail": [None, "newer", None]}
+    pq.write_table(pa.table(asked), tmp_path / "q.parquet")
+    files = {"queries": tmp_path / "q.parquet", "new": tmp_path / "new.parquet"}
+    embed.answer(tmp_path / "run", tmp_path / "a", top=100, **files)
+    rows = rows_of(tmp_path / "a")
+    nodes, ends = {f"e{n}" for n in range(60)}, ("tail", "head", "tail")
+    found = [{row[end] for row in rows if row["question"] == n} for n, end in enumerate(ends)]
+    near = {one for pair in pairs if "e5" in pair for one in pair}
+    assert found == [nodes - {"e1", "e2"}, nodes - {"e3"}, nodes - near]
+
+
+def test_ids_of_new_nodes_have_the_type_of_the_run(tmp_path):
+    from penstock import etl
+
+    old = [f"{n},{(n + step) % 40}\n" for n in range(40) for step in (1, 7)]
+    (tmp_path / "old.csv").write_text("head,tail\n" + "".join(old))
+    etl(tmp_path / "old.csv", tmp_path / "g", source="head", target="tail")
+    embed.train(tmp_path / "g", tmp_path / "run", model="dot", dim=8, epochs=2)
+    files = {"queries": tmp_path / "q.csv", "new": tmp_path / "new.csv"}
+    files["queries"].write_text("head,tail\n090,\n90,\n007,\n")
+    files["new"].write_text("head,tail\n90,7\n0090,1\n007,9\n")
+    embed.answer(tmp_path / "run", tmp_path / "a", top=100, **files)
+    rows = rows_of(tmp_path / "a")
+    tails = [{row["tail"] for row in rows if row["question"] == n} for n in range(3)]
+    assert {row["head"] for row in rows} == {90, 7}  # and no node 007
+    assert tails == [{*range(40)} - {1, 7}] * 2 + [{*range(40)} - {6, 7, 8, 0, 14}]
+    files["new"].write_text("head,tail\n90,7\nbob,1\n")
+    with pytest.raises(InputError) as error:
+        embed.answer(tmp_path / "run", tmp_path / "b", **files)
+    assert str(files["new"]) in str(error.value)
+    assert "bob" in str(error.value)
+    assert not (tmp_path / "b").exists()

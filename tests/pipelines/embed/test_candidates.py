@@ -152,8 +152,9 @@ def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path,
     assert (moved[0][alone].mean() > 0.5) == ("corrupt" not in more)
     found = embed.evaluate(tmp_path / "a", checkpoint="last")
     assert found.candidates <= 121  # as trained: not those of no relation
-    with pytest.raises(UsageError):
-        trained(market, tmp_path / "c", candidates="by-relation", negatives="all")
+    for wrong in ({"negatives": "all"}, {"optimizer": "adam"}):
+        with pytest.raises(UsageError):
+            trained(market, tmp_path / "c", candidates="by-relation", **wrong)
 
 
 def fill(model, nodes):

@@ -146,8 +146,7 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     answers = np.where(questions[:, row] == ASKED, best[row, rank], questions[:, row])
     ids = read_column(task.asked.run / IDS, "id").combine_chunks()
     if task.asked.new is not None:
-        more = read_column(task.asked.new / NEW_IDS, "id").combine_chunks()
-        ids = pa.concat_arrays([ids, more.cast(ids.type)])
+        ids = pa.concat_arrays([ids, read_column(task.asked.new / NEW_IDS, "id").combine_chunks()])
     columns = {"question": as_arrow(rows[row]), "head": take(ids, answers[0])}
     if task.asked.relations is not None:
         columns["relation"] = take(pa.array(task.asked.relations), answers[1])

@@ -292,8 +292,9 @@ class _Asked:
         self.answers.append(answer.astype(self.answers[0].dtype))
 
     def to_themselves(self) -> Edges:
-        """Return a loop of the only relation for each node of the queries."""
+        """Return a loop for each node of the queries that the layout has: others are no answers."""
         nodes = self.unique // self.relations
+        nodes = nodes[nodes < self.layout.nodes]
         return Edges(nodes, np.zeros(len(nodes), np.int32), nodes)
 
     def known(self) -> KnownAnswers:
