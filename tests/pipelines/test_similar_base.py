@@ -94,13 +94,11 @@ def test_a_base_of_another_kind_is_refused(tmp_path):
     folder = save(tmp_path / "v", np.arange(60), values)
     named = save(tmp_path / "named", [f"n{n}" for n in range(60)], values)
     similar(folder, out=tmp_path / "s", k=3)
-    similar(folder, out=tmp_path / "near", k=3, approximate=True)
     given = {"base": tmp_path / "s", "k": 3}
     for vectors, more in (
         (folder, {**given, "k": 4}),
         (folder, {**given, "metric": "dot"}),
         (folder, {**given, "tolerance": 0.1}),
-        (folder, {**given, "base": tmp_path / "near"}),
         (named, given),
     ):
         with pytest.raises(InputError):
@@ -110,3 +108,12 @@ def test_a_base_of_another_kind_is_refused(tmp_path):
             similar(folder, out=tmp_path / "t", **given, **more)
     with pytest.raises(UsageError):
         similar(folder, 3, **given)
+
+
+def test_approximate_neighbours_are_no_base(tmp_path):
+    pytest.importorskip("usearch")
+    values = np.random.default_rng(0).standard_normal((60, 4))
+    folder = save(tmp_path / "v", np.arange(60), values)
+    similar(folder, out=tmp_path / "near", k=3, approximate=True)
+    with pytest.raises(InputError):
+        similar(folder, out=tmp_path / "t", k=3, base=tmp_path / "near")
