@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from embed_runs import same
+from embed_runs import vectors
 
 from penstock import ClusterSpec, embed, generate
 from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
@@ -48,4 +49,7 @@ def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_p
     # Two ranks of one host train the same vectors.
     here = ClusterSpec(cluster="mpi", workers=2)
     embed.train(graph, tmp_path / "whole", cluster=here, parts=2, **OPTIONS)
-    same(run, tmp_path / "whole")
+    (ours, *_), (theirs, *_) = vectors(run), vectors(tmp_path / "whole")
+    # To the bit with MPICH; with Open MPI sums over two hosts may be rounded otherwise.
+    for mine, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, their, rtol=1e-2, atol=1e-4)

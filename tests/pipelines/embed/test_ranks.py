@@ -26,7 +26,7 @@ def test_what_two_ranks_write_is_read_by_all(graph, tmp_path, more):
     report = embed.train(graph, run, parts=2, cluster=TWO, **options)
     assert report.trained.ranks == 2
     assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
-    found = embed.evaluate(run, filtered=True, split="valid", checkpoint="last")
+    found = embed.evaluate(run, filtered=True, split="valid", checkpoint="best")
     assert found.scores["mrr"] == pytest.approx(report.trained.validation["mrr"], abs=1e-12)
     asked = {"head": "e7", "relation": "r2", "top": 3}
     assert len(embed.predict(run, **asked).answers) == 3
