@@ -207,12 +207,16 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         f"the command, harmonic centrality of {given.graphs:,} graphs",
         partial(whole, edges, given.scratch / "out"),
         check_whole,
-        {"igraph and Arrow": Side(
-            partial(whole_by_igraph, edges, given.scratch / "theirs.parquet"),
-            10, needs=[installed("igraph")])},
+        {
+            "igraph and Arrow": Side(
+                partial(whole_by_igraph, edges, given.scratch / "theirs.parquet"),
+                10,
+                needs=[installed("igraph")],
+            )
+        },
         (rows, "rows"),
         rounds=3,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -43,9 +43,15 @@ def approximate(source: Path, out: Path, index: Path | None) -> Timed:
     """Run the job."""
     begun = time.process_time()
     report = penstock.similar(
-        source, k=K, approximate=True, cluster="threads", out=out, index=index, overwrite=True,
+        source,
+        k=K,
+        approximate=True,
+        cluster="threads",
+        out=out,
+        index=index,
+        overwrite=True,
         quiet=True,
-    )  # fmt: skip
+    )
     seconds = time.process_time() - begun
     table = pq.read_table(out, columns=["id", "neighbour"])
     ids, near = (table[name].to_numpy() for name in ("id", "neighbour"))

@@ -46,15 +46,21 @@ RULES = {
 SECTORS = {"deepwalk": 2.8, "node2vec": 6.3, "ppr": 2.8, "metapath": 2.8}
 # Measured on one H200, at scale 22: the share of the floor, and FlowWalker's own seconds over ours.
 SHARES = {
-    ("deepwalk", REJECTION): 0.89, ("node2vec", REJECTION): 0.42,
-    ("ppr", REJECTION): 0.12, ("metapath", REJECTION): 0.73,
-    ("deepwalk", ALIAS): 0.93, ("node2vec", ALIAS): 0.55,
-    ("deepwalk", ITS): 0.27, ("node2vec", ITS): 0.20,
-}  # fmt: skip
+    ("deepwalk", REJECTION): 0.89,
+    ("node2vec", REJECTION): 0.42,
+    ("ppr", REJECTION): 0.12,
+    ("metapath", REJECTION): 0.73,
+    ("deepwalk", ALIAS): 0.93,
+    ("node2vec", ALIAS): 0.55,
+    ("deepwalk", ITS): 0.27,
+    ("node2vec", ITS): 0.20,
+}
 FLOWWALKER = {
-    "deepwalk": (2.404, 3.8), "node2vec": (9.491, 11.7), "ppr": (1.861, 50),
+    "deepwalk": (2.404, 3.8),
+    "node2vec": (9.491, 11.7),
+    "ppr": (1.861, 50),
     "metapath": (0.0955, 1.8),
-}  # fmt: skip
+}
 PUBLISHED = {  # ways of FlowWalker's paper by our kernels, over ours: deepwalk and node2vec
     "ZPRS": ({"method": "zprs", "long_from": 1024, "pool": 64}, {"deepwalk": 3.2, "node2vec": 22}),
     "DPRS": ({"method": "dprs", "long_from": 1024, "pool": 64}, {"deepwalk": 9.8, "node2vec": 18}),

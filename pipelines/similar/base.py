@@ -66,7 +66,9 @@ class SimilarBase:
             if old != now[what]:
                 raise another_kind(path, what, old, now[what])
         if _VECTORS not in entries:
-            raise BaseRefused(f"{path} is no base", expected="exact neighbours among all vectors")
+            raise BaseRefused(
+                f"{path} cannot be a base", expected="exact neighbours among all vectors"
+            )
         for entry in entries.values():
             entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
         ids = one_array(read_column(path / _VECTORS, "id"))

@@ -119,7 +119,7 @@ class GraphInput(Input):
         if not len(listed):
             raise UsageError(
                 f"no row differs from those that {options.init} was trained on, and a share of "
-                f"{options.share:g} of the others is no node",
+                f"{options.share:g} of the others has no node",
                 remedy="Use a larger --share",
             )
         return listed

