@@ -1,6 +1,5 @@
 """The graphs of bench_gnn.py, written with the first weights for the two sides."""
 
-import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from harness import real
 
 from penstock.csr import CSR
 from penstock.writer import create_graph
@@ -55,10 +55,7 @@ def products_like(nodes: int, edges: int, width: int, classes: int, xp: Any = np
 
 def cora() -> Data:
     """Return Cora, edges both ways, all 2,708 nodes."""
-    if "PENSTOCK_DATA" not in os.environ:
-        raise SystemExit("Cora is looked for in $PENSTOCK_DATA/nodes/cora.npz: set PENSTOCK_DATA")
-    path = Path(os.environ["PENSTOCK_DATA"]) / "nodes/cora.npz"
-    with np.load(path, allow_pickle=True) as file:
+    with np.load(real("nodes/cora.npz"), allow_pickle=True) as file:
         adjacency, features = (
             sp.csr_matrix(
                 (file[f"{n}_data"], file[f"{n}_indices"], file[f"{n}_indptr"]), file[f"{n}_shape"]

@@ -99,6 +99,11 @@ class Case:
     needs: Sequence[Need] = ()
 
 
+def absent(name: str, why: str) -> Case:
+    """Return a case that cannot be had here."""
+    return Case(name, lambda: None, lambda values: None, needs=[lambda: why])
+
+
 @dataclass(frozen=True)
 class Option:
     """An option of a benchmark, with its value in full and in quick runs."""

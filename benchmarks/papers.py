@@ -33,19 +33,13 @@ import bench_order as orders
 import bench_walk as walks
 import bench_word2vec as words
 from gnn_graphs import cora, cora_like, products_like
-from harness import Case, Option, Side, Timed, data, gpus, installed, main, real
+from harness import Case, Option, Side, Timed, absent, data, gpus, installed, main, real
 
 import penstock
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.partition.order import beta, prefetch
-
-
-def absent(name: str, why: str) -> Case:
-    """Return a case that cannot be had here."""
-    return Case(name, lambda: None, lambda values: None, needs=[lambda: why])
-
 
 # Legend: embeddings out of core.
 
