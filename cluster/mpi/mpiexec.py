@@ -95,10 +95,12 @@ _EXPORTED = (
     "DASK_",
     "LD_LIBRARY_PATH",
     "MALLOC_",
+    "MKL_",
     "MPI4PY_",
     "NCCL_",
     "NUMBA_",
     "OMP_",
+    "OPENBLAS_",  # another kind of core rounds otherwise
     "PENSTOCK_",
     "PYTHON",
     "UCX_",
