@@ -63,7 +63,7 @@ def reference(csr, parts, rank):
     return owned, ghosts, edges
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(graphs(), st.integers(1, 40), st.integers(0, 9))
 def test_every_part_is_what_the_dicts_say(case, shard_edges, seed):
     csr, k = case

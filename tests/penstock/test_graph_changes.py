@@ -35,13 +35,14 @@ def save(path, edges, ids, *, shard_edges=50, leave_out=(), relations=3, **about
     return Graph.open(path)
 
 
-def row_of(graph, node):
+def rows_of(graph):
     csr = graph.csr()
-    part = slice(csr.indptr[node], csr.indptr[node + 1])
-    return [array[part].tolist() for name, array in csr.arrays() if name != "indptr"]
+    arrays = [array for name, array in csr.arrays() if name != "indptr"]
+    parts = map(slice, csr.indptr[:-1], csr.indptr[1:])
+    return [[array[part].tolist() for array in arrays] for part in parts]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     nodes, more = int(random.integers(1, 120)), int(random.integers(-20, 20))
@@ -59,10 +60,9 @@ def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int)
     base = save(tmp_path / "base", edges, ids, shard_edges=int(random.choice([20, 50, 1000])))
     graph = save(tmp_path / "graph", after, after_ids, shard_edges=int(random.choice([20, 50])))
     users = base.user_ids().to_pylist(), graph.user_ids().to_pylist()
+    rows = rows_of(base), rows_of(graph)
     expected = [
-        node >= nodes
-        or users[0][node] != users[1][node]
-        or row_of(base, node) != row_of(graph, node)
+        node >= nodes or users[0][node] != users[1][node] or rows[0][node] != rows[1][node]
         for node in range(after_nodes)
     ]
     before = RowPrints.of(base, EDGE_COLUMNS)
@@ -106,7 +106,7 @@ def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
     before = RowPrints.of(graph, nodes=(values, values))
     values[11] = 7
     after = RowPrints.of(graph, nodes=(np.zeros(40, np.int32), values), known=before)
-    expected = [node for node in range(40) if 11 in row_of(graph, node)[0]]
+    expected = [node for node, row in enumerate(rows_of(graph)) if 11 in row[0]]
     assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
 
 
@@ -143,7 +143,6 @@ def test_files_that_are_the_same_are_not_read(tmp_path: Path) -> None:
     [
         {"directed": False},
         {"leave_out": ("weights",)},
-        {"leave_out": ("relations",)},
         {"relations": 2},
         {"ids": [str(node) for node in range(30)]},
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,31 +81,15 @@ def same_vectors(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_between_checkpoints_nothing_is_written_in_the_runs_folder(
-    graph: Graph, tmp_path: Path, disks: bool, versions: list[tuple[int, int]]
-) -> None:
-    run(graph, tmp_path / "r")
-    assert {in_run for _, in_run in versions} == {0}
-    assert max(on_scratch for on_scratch, _ in versions) == 8
-    assert len([*(tmp_path / "r/checkpoints").glob("nodes-*")]) == 8
-    del versions[:]
-    run(graph, tmp_path / "r", epochs=4)
-    assert {in_run for _, in_run in versions} == {8}
-    run(graph, tmp_path / "whole", epochs=4)
-    same_vectors(tmp_path / "r", tmp_path / "whole")
-
-
-@pytest.mark.parametrize("spare", [3, 5])
 def test_few_spare_versions_are_enough(
     graph: Graph,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     disks: bool,
     versions: list[tuple[int, int]],
-    spare: int,
 ) -> None:
     """8 partitions with 3 spare versions take 1.4 times the table: checkpoints come sooner."""
-    saved: list[int] = []
+    saved, spare = list[int](), 3
     save: Callable[..., None] = Checkpoints.save
 
     def counted(checkpoints: Checkpoints, *given: Any, **more: Any) -> None:
@@ -126,27 +109,3 @@ def test_few_spare_versions_are_enough(
         assert max(on_scratch for on_scratch, _ in versions) <= 8
     run(graph, tmp_path / "whole")
     same_vectors(tmp_path / "r", tmp_path / "whole")
-
-
-def test_two_ranks_each_move_half_of_what_one_moves(
-    graph: Graph, tmp_path: Path, on_threads: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All bytes count, read or written, whenever they are."""
-    moved: dict[Path, int] = defaultdict(int)
-    whole = direct.PartitionFiles.exchange
-
-    def exchange(table: direct.PartitionFiles, *given: Any, **requests: Any) -> Any:
-        wanted = [request for request in requests.values() if request is not None]
-        moved[table.scratch] += len(wanted) * table.geometry.file_bytes
-        return whole(table, *given, **requests)
-
-    monkeypatch.setattr(direct.PartitionFiles, "exchange", exchange)
-    options = {**OPTIONS, "epochs": 8, "batch": 40}
-    for ranks in (1, 2):
-        folder = tmp_path / str(ranks)
-        folder.mkdir()
-        task = TrainTask(graph.path, folder, Training(**options))
-        on_threads(ranks, train, task)
-    one, *two = moved.values()
-    assert len(two) == 2
-    assert max(two) <= 0.55 * one

@@ -57,22 +57,6 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
     assert sorted(found) == sorted(zip(csr.sources(), csr.relations, csr.indices, strict=True))
 
 
-def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "GROUP", 500)  # 20 groups
-    layout, nodes = NodeLayout.ranges(graph.num_nodes, 1), graph.num_nodes
-    by_node = np.zeros(2)
-    for seed in range(6):
-        heads = build_buckets(graph, layout, tmp_path, seed=seed).heads
-        np.testing.assert_allclose(  # edges come sorted by their heads
-            [part.mean() for part in np.array_split(heads, 8)], heads.mean(), atol=0.04 * nodes
-        )
-        halves = np.array_split(heads < np.median(heads), 2)
-        by_node += [half.mean() for half in halves]
-        # Runs of what was sorted are as long as chance makes them.
-        assert (np.diff(heads) == 0).mean() < 2 * ((np.bincount(heads) / len(heads)) ** 2).sum()
-    assert abs(by_node[0] - by_node[1]) < 0.1
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [False, True])
 def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):

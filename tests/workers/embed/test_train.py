@@ -93,21 +93,11 @@ def test_ranks_learn_and_agree(run, graph, tmp_path, on_threads, ranks, more):
     assert not (tmp_path / "r/buckets").exists()
 
 
-def test_ranks_on_other_hosts_can_read_the_buckets(run, tmp_path, monkeypatch):
-    """A mapped file that is only in this host's page cache is not what another host reads."""
-    synced = set()
-    flush = lambda array: synced.add(Path(str(array.filename)).stem)  # noqa: E731
-    monkeypatch.setattr(np.memmap, "flush", flush)
-    run(tmp_path / "two", 2, epochs=1)
-    assert synced >= {"heads", "tails", "relations"}
-
-
 @pytest.mark.parametrize(
     ("ranks", "more", "optimizer"),
     [
         (1, {}, "adagrad"),
         (1, DISK, "adam"),
-        (1, {}, "sgd"),
         (2, {}, "adam"),
         (2, DISK_OF_RANKS, "adagrad"),
         slow(2, DISK_OF_RANKS, "adam"),
@@ -163,10 +153,9 @@ def test_an_interrupted_training_resumes_within_an_epoch(
     [
         {"prefetch": False},
         {"checkpoint_minutes": 1e-9},
-        {"validate_every": 2},
         {"storage": "queues"},
     ],
-    ids=["no prefetch", "many checkpoints", "fewer evaluations", "queues"],
+    ids=["no prefetch", "many checkpoints", "queues"],
 )
 def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
     run(tmp_path / "other", ranks, **more, **other)
@@ -179,13 +168,9 @@ def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
     [
         (1, {"model": "dot"}),
         (1, {"model": "transe", "norm": 2, "corrupt": "tail"}),
-        (1, {"negatives": "all"}),
-        (1, {"by_degree": 1.0, **DISK}),
-        (1, {"order": "cover", **DISK, "partitions": 16, "batch": 4}),
         (1, {"chunk": 16, "l2": 1e-3}),
         (2, {"model": "rotate", "loss": "self-adversarial", "lr": 0.05}),
         (2, {"by_degree": 0.5, **DISK_OF_RANKS}),
-        (2, {"order": "cover", "partitions": 8, "batch": 4}),
     ],
     ids=str,
 )
@@ -194,7 +179,7 @@ def test_every_way_of_training_lowers_the_loss(run, tmp_path, ranks, more):
     assert losses(tmp_path / "r")[-1] < losses(tmp_path / "r")[0]
 
 
-@pytest.mark.parametrize(("share", "power"), [(0.0, 1.0), (0.4, 1.0), (0.8, 0.5)])
+@pytest.mark.parametrize(("share", "power"), [(0.0, 1.0), (0.8, 0.5)])
 def test_negatives_are_fairly_shared(run, graph, tmp_path, monkeypatch, share, power):
     """Of an own partition a node is as likely as in memory, of others by their degrees."""
     found, make = [], Negatives.pool
@@ -300,15 +285,6 @@ def test_a_warm_start_continues_as_the_other_run_would(run, graph, tmp_path, opt
     (theirs, *_), others, _ = vectors(tmp_path / "same")
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
-
-
-def test_initial_vectors_do_not_depend_on_partitions(run, tmp_path):
-    found = []
-    for partitions in (1, 4):
-        run(tmp_path / str(partitions), partitions=partitions, batch=16, lr=1e-12, epochs=1)
-        found.append(vectors(tmp_path / str(partitions))[0][0])
-    np.testing.assert_allclose(found[0], found[1], atol=1e-8)
-    assert found[0].std() == pytest.approx(1e-3, rel=0.05)
 
 
 def test_patience_ends_all_ranks(run, tmp_path):

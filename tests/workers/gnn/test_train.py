@@ -58,12 +58,8 @@ def curve(folder):
     [
         (NORM, {"optimizer": "sgd", "lr": 0.1, "clip": 1.0}),
         (NORM, {"optimizer": "adamw", "schedule": "cosine", "warmup": 3}),
-        (NORM, {"optimizer": "adam", "schedule": "step", "step_every": 7}),
         (NORM, {"evaluate_every": 4}),  # a break between two evaluations
-        (NORM, {"evaluate_every": 30}),  # and before the first
-        (PLAIN, {"lr": 0.3}),
         (PLAIN, {"lr": 0.3, "evaluate_every": 4}),
-        (NORM, {"lr": 0.3, "evaluate_every": 3, "patience": 2}),
         (PLAIN, {"lr": 0.3, "evaluate_every": 3, "patience": 2}),
     ],
 )
@@ -97,8 +93,8 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(model, options,
 
 
 @BOTH
-@pytest.mark.parametrize("every", [1, 5])
-def test_patience_counts_evaluations(model, every, graph, tmp_path):
+def test_patience_counts_evaluations(model, graph, tmp_path):
+    every = 5
     options = {"patience": 4, "lr": 0.3, "evaluate_every": every}
     trained = run(graph, tmp_path, model, epochs=500, **options)
     assert trained.stopped == "patience"
@@ -114,23 +110,6 @@ def test_patience_counts_evaluations(model, every, graph, tmp_path):
     assert (resumed.epochs, resumed.stopped) == (trained.epochs, "patience")
     assert resumed.metrics == trained.metrics
     assert curve(tmp_path) == lines
-
-
-@BOTH
-def test_the_best_epoch_is_the_one_with_the_least_validation_loss(model, graph, tmp_path):
-    trained = run(graph, tmp_path, model, epochs=15, lr=0.2)
-    lines = curve(tmp_path)
-    losses = [line["valid"]["loss"] for line in lines]
-    assert trained.best_epoch == 1 + int(np.argmin(losses))
-    assert trained.metrics["valid"]["loss"] == min(losses)
-    assert trained.metrics["test"] == lines[trained.best_epoch - 1]["test"]
-    best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
-    assert about["epoch"] == trained.best_epoch
-    # Those very weights: the last ones of a training run that ends there.
-    run(graph, tmp_path / "shorter", model, epochs=trained.best_epoch, lr=0.2)
-    last, _ = checkpoint.load(tmp_path / "shorter/checkpoints/last.safetensors")
-    for name in best:
-        np.testing.assert_array_equal(best[name], last[name])
 
 
 @BOTH

@@ -7,42 +7,6 @@ from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.storage import Geometry
 
-# What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
-NODES, EDGES, MEMORY, DIM = 41_600_000, 1_460_000_000, 15 * 10**9, 100
-TIMES = {"seconds_per_edge": 1e-7, "read": 3e9, "write": 2e9}
-
-
-def condition(partitions, exchange=None, *, nodes=NODES, edges=EDGES, dim=DIM, **changes):
-    table = Geometry.of(partitions, -(-nodes // partitions), dim, 1)
-    given = {"buckets": 2.0, "slots": 3, **changes}
-    return Condition(edges, table, machine=Machine(**TIMES, exchange=exchange), **given)
-
-
-def fewest(nodes=NODES, dim=DIM):
-    """Return how many partitions there must be, so that memory holds three."""
-    return -(-3 * 8 * nodes * dim // MEMORY)
-
-
-def papers_density():
-    """Return what |E| / |V| ** 2 must be at least, by the formula as it is printed."""
-    both = TIMES["read"] + TIMES["write"]
-    return 96 * DIM**2 / (MEMORY * TIMES["seconds_per_edge"] * both)
-
-
-def test_the_formula_is_the_papers():
-    assert papers_density() == pytest.approx(1.28e-7)  # printed as about 1e-7
-    assert papers_density() < EDGES / NODES**2
-    assert condition(fewest()).holds
-    # 2 * P / (w + r) seconds for an exchange of 2 * P bytes each way; that many partitions that one
-    # more or less makes no difference.
-    nodes = 400 * NODES
-    at = papers_density() * nodes**2
-    for edges, holds in ((1.01 * at, True), (0.99 * at, False)):
-        found = condition(fewest(nodes), exchange=2 * 5e9, nodes=nodes, edges=round(edges))
-        assert found.holds == holds
-    # Both ways take longer than the paper says.
-    assert not condition(fewest(nodes), nodes=nodes, edges=round(2 * at)).holds
-
 
 def exposed_seconds(during_edges, swapped_bytes, machine):
     """Return the seconds of swaps that training cannot hide, and of all swaps: of each by itself.
