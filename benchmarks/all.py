@@ -1,7 +1,7 @@
 """Every benchmark, one after the other, and one table of the results.
 
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
-    python -P benchmarks/all.py                                           in full: hours
+    python -P benchmarks/all.py                              in full: 35 minutes on two idle cores
     python -P benchmarks/all.py --compare before.json --out now.json      what is slower
 
 Each bench_NAME.py of this folder runs in a separate process, as from a shell; its output goes to a
@@ -111,13 +111,16 @@ def main() -> int:
         parser.error("no such benchmark")
     logs = Path(tempfile.mkdtemp(prefix="penstock-benchmarks-"))
     body: dict[str, Any] = {"quick": given.quick, "results": {}}
-    for path in paths:
-        print(f"{path.stem} ...", file=sys.stderr, flush=True)
-        body["results"][path.stem.removeprefix("bench_")] = run(path, given, logs)
+    begun = time.monotonic()
+    for number, path in enumerate(paths, 1):
+        name = path.stem.removeprefix("bench_")
+        print(f"{number} of {len(paths)}, {name} ...", end="", file=sys.stderr, flush=True)
+        one = body["results"][name] = run(path, given, logs)
+        print(f" {one['state']}, {one['seconds']:.0f} s", file=sys.stderr, flush=True)
         if given.out is not None:
             given.out.write_text(json.dumps(body, indent=1) + "\n")
     print(table(body["results"]))
-    print(f"\nlogs: {logs}")
+    print(f"\n{(time.monotonic() - begun) / 60:.0f} minutes, logs: {logs}")
     worse = []
     if given.compare is not None:
         worse = slower(json.loads(given.compare.read_text()), body)

@@ -32,7 +32,7 @@ from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 
-STEP = 20
+STEP = 60
 ROWS = list[list[int]]  # the distinct neighbours of each node of a graph
 
 
@@ -212,13 +212,13 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 partial(whole_by_igraph, edges, given.scratch / "theirs.parquet"),
                 10,
                 needs=[installed("igraph")],
+                once=True,
             )
         },
         (rows, "rows"),
-        rounds=3,
     )
 
 
 if __name__ == "__main__":
-    sizes = Option("--files", 12, 1, "of OpenSSL"), Option("--graphs", 3000, 300, "of the command")
+    sizes = Option("--files", 12, 1, "of OpenSSL"), Option("--graphs", 1000, 300, "of the command")
     sys.exit(main(__doc__, cases, *sizes, needs=(data,)))

@@ -60,7 +60,6 @@ INSTRUCTIONS = {Model.TRANSE_L1: 10, Model.ROTATE: 16}
 # Measured: the time of compiled PyTorch (of L2: of cdist) over ours, and the share of the floor.
 CORES: dict[Any, Any] = {
     (Model.DOT, BOTH): (0.9, None),
-    (Model.DISTMULT, BOTH): (1.3, None),
     (Model.COMPLEX, BOTH): (1.6, None),
 }
 GPUS: dict[Any, Any] = {
@@ -230,7 +229,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         steps = Steps(model, sides, device=device)
         theirs = partial(steps.torch, given.peers, 5 if given.quick else 15)
         gated = model != Model.TRANSE_L2
-        compiled = Side(partial(theirs, compiled=True), ratio if gated else None, needs=peer)
+        compiled = Side(
+            partial(theirs, compiled=True), ratio if gated else None, needs=peer, once=not device
+        )
         eager = Side(
             partial(theirs, compiled=False), None if gated else ratio, needs=peer, once=True
         )
@@ -241,7 +242,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         least = partial(steps.floor, rate) if device else steps.products
         run["floor"] = Side(least, share, None if device else PRODUCTS, floor=True)
         name = f"{model.name}, {'tails' if sides == ONE else 'both sides'}"
-        yield Case(name, steps, steps.check, run, (steps.edges, "edges"), rounds=3)
+        yield Case(name, steps, steps.check, run, (steps.edges, "edges"))
         steps.trained = None
     yield Case(
         "FB15k-237 out of core",
@@ -249,7 +250,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         check_quality,
         {"in memory": Side(partial(quality, given.scratch, "inside", 30), once=True)},
         rounds=1,
-        needs=[data, *slow(given)],
+        needs=[data, gpus(1), *slow(given)],
     )
 
 

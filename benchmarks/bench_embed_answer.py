@@ -108,7 +108,6 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         partial(check, run, edges, questions),
         {"products": Side(least, None, 0.05, floor=True)},
         (len(questions), "questions"),
-        rounds=3,
     )
 
 

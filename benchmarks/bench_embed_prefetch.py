@@ -1,10 +1,10 @@
 """Training out of core with prefetch, compared with the same without it.
 
     python -P benchmarks/bench_embed_prefetch.py [--quick] [--folder FOLDER]
-    NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ...   without a GPU: one core trains
 
-An R-MAT graph, Dot with 100 values in 8 partitions, three of them in memory. Times are those of
-epochs of `penstock embed train`, except the first, which fills partitions and compiles.
+An R-MAT graph, Dot with 100 values in 8 partitions, three of them in memory; without a GPU, one
+core trains. Times are those of epochs of `penstock embed train`, except the first, which fills
+partitions and compiles.
 
 C: seconds of training per epoch; I: seconds of its s swaps. A swap hides behind the edges trained
 meanwhile, at least h C. Prefetch can be (1 + I/C) / (1 + exposed/C) times as fast; the gain is
@@ -22,8 +22,12 @@ import statistics
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+if find_spec("cupy") is None:
+    os.environ["NUMBA_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 
@@ -137,7 +141,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     }
     check = partial(training.check, shares)
     name = f"R-MAT {scale}, {os.cpu_count()} cores"
-    yield Case(name, partial(training, prefetch=True), check, sides, rounds=5)
+    yield Case(name, partial(training, prefetch=True), check, sides)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@
         sys.exit(main(__doc__, cases, Option("--files", 12, 1, "of graphs"), needs=(data,)))
 
 Every side of a case runs once, which warms it up; the values that these runs return are checked,
-and nothing is timed if the check raises. Then the sides run in turns, round by round. A ratio is
-the time of a side over ours in the same round, and its median counts: above 1, ours is faster than
-a peer; of a floor, it is the share that ours reaches. A gate fails below 80 % of the measured ratio
-that a side declares, with --quick below half. A case is "checked" if it has gates, of which none
-could be judged. The exit code is 0, 1 if a check or a gate failed, or 77 if all cases were skipped
-or only checked. ``--break slow`` runs ours several times as one, ``--break wrong`` changes
-the value that is checked: every benchmark must fail with either.
+and nothing is timed if the check raises. Then the sides run in turns, three rounds at least, and
+more if they take little time. A ratio is the time of a side over ours in the same round, and its
+median counts: above 1, ours is faster than a peer; of a floor, it is the share that ours reaches. A
+gate fails below 80 % of the measured ratio that a side declares, with --quick below half. A case is
+"checked" if it has gates, of which none could be judged. The exit code is 0, 1 if a check or a gate
+failed, or 77 if all cases were skipped or only checked. ``--break slow`` runs ours several times as
+one, ``--break wrong`` changes the value that is checked: every benchmark must fail with either.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from penstock.versions import versions
 
 FULL, QUICK = 0.8, 0.5  # of the declared ratio
 SLOWER = 6  # runs as one, with --break slow
+ROUNDS, LEAST, ENOUGH = 7, 3, 5.0  # at most; after ENOUGH seconds of a case LEAST suffice
 SKIPPED = 77
 
 Need = Callable[[], str | None]
@@ -86,8 +87,9 @@ class Side:
 class Case:
     """A comparison.
 
-    check  raises if the value of "ours" is wrong, given those of all sides; may return figures
-    work   how much is done, and of what: (50e6, "edges")
+    check   raises if the value of "ours" is wrong, given those of all sides; may return figures
+    work    how much is done, and of what: (50e6, "edges")
+    rounds  at most; 1: the sides take long, and their first runs are timed
     """
 
     name: str
@@ -336,13 +338,14 @@ def main(
     _state.broken, _state.cpu = given.broken, given.cpu
     results, why = [], _why_not(needs)
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
-        given.scratch = Path(scratch)
+        given.scratch, begun = Path(scratch), clock()
         for case in cases(given) if why is None else ():
             if given.only and not any(word in case.name for word in given.only.split(",")):
                 continue
             if not results:
                 print("\n".join(_HEAD))
-            results.append(_judged(case, given))
+            results.append(_judged(case, given) | {"took": round(clock() - begun, 1)})
+            begun = clock()
             print("\n".join(_rows(results[-1])), flush=True)
     states = {one["state"] for one in results}
     if why is None and states <= {"skipped", "checked"}:
@@ -368,7 +371,7 @@ def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="small inputs, and gates of half the ratio")
     add("--only", default="", help="cases whose names contain one of these, separated by commas")
-    add("--rounds", type=int, help="[7, with --quick 3]")
+    add("--rounds", type=int, help=f"at most [{ROUNDS}, with --quick {LEAST}]")
     add("--cpu", action="store_true", help="CPU seconds: for machines that are not idle")
     add("--json", type=Path, metavar="FILE")
     add("--svg", type=Path, metavar="FILE")
@@ -386,7 +389,7 @@ def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
         name = one.name.lstrip("-").replace("-", "_")
         if getattr(given, name) is None:
             setattr(given, name, one.quick if given.quick else one.full)
-    given.rounds = given.rounds or (3 if given.quick else 7)
+    given.rounds = given.rounds or (LEAST if given.quick else ROUNDS)
     return given
 
 
@@ -418,24 +421,25 @@ def _measured(case: Case, given: argparse.Namespace, result: dict[str, Any]) -> 
     sides = {name: side for name, side in case.sides.items() if not _why_not(side.needs)}
     for name in case.sides.keys() - sides.keys():
         result["sides"][name] = {"skipped": _why_not(case.sides[name].needs)}
-    values = {"ours": tampered(timed(case.ours).value)}
-    for name, side in sides.items():
-        if side.run not in _state.ran:
-            first = timed(side.run)
-            values[name] = first.value
-            if side.once:
-                _state.ran[side.run] = first
-        else:
-            values[name] = _state.ran[side.run].value
+    runs = {"ours": case.ours, **{name: side.run for name, side in sides.items()}}
+    first = {name: _state.ran.get(run) or timed(run) for name, run in runs.items()}
+    _state.ran.update({side.run: first[name] for name, side in sides.items() if side.once})
+    values = {name: one.value for name, one in first.items()}
+    values["ours"] = tampered(values["ours"])
     result["figures"] = dict(case.check(values) or {})
-    del values
-    times: dict[str, list[float]] = {name: [] for name in ("ours", *sides)}
-    for _ in range(min(case.rounds or given.rounds, given.rounds)):
-        again = SLOWER if given.broken == "slow" else 1
-        times["ours"].append(sum(timed(case.ours).seconds for _ in range(again)))
-        for name, side in sides.items():
-            kept = _state.ran.get(side.run)
-            times[name].append((kept or timed(side.run)).seconds)
+    kept = {runs[name]: one.seconds for name, one in first.items() if case.rounds == 1}
+    kept |= {run: one.seconds for run, one in _state.ran.items()}
+    del values, first
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    begun = time.monotonic()
+    for number in range(min(case.rounds or given.rounds, given.rounds)):
+        if number >= LEAST and time.monotonic() - begun > ENOUGH:
+            break
+        for name, run in runs.items():
+            seconds = kept[run] if run in kept else timed(run).seconds
+            if name == "ours" and given.broken == "slow":
+                seconds += sum(timed(run).seconds for _ in range(SLOWER - 1))
+            times[name].append(seconds)
     result["seconds"] = times["ours"]
     if case.work is not None:
         result["per_second"] = case.work[0] / statistics.median(times["ours"])
@@ -493,7 +497,10 @@ def machine() -> dict[str, Any]:
 
 # What is shown.
 
-_HEAD = ("| case | ours | against | its time | ratio | gate | |", "|---|---|---|---|---|---|---|")
+_HEAD = (
+    "| case | ours | against | its time | ratio | gate | in all |",
+    "|---|---|---|---|---|---|---|",
+)
 
 
 def duration(seconds: float) -> str:
@@ -505,7 +512,9 @@ def duration(seconds: float) -> str:
 
 
 def _rows(one: Mapping[str, Any]) -> list[str]:
-    said = one["state"] if one["state"] != "skipped" else f"skipped: {one['why']}"
+    said = f"skipped: {one['why']}"
+    if one["state"] != "skipped":
+        said = f"{one['state']}, {duration(one['took'])}"
     ours = duration(statistics.median(one["seconds"])) if "seconds" in one else ""
     if "per_second" in one:
         scale, letter = (1e6, " M") if one["per_second"] >= 1e5 else (1.0, "")

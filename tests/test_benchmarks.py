@@ -19,16 +19,16 @@ def cases(given):
         return {{"size": given.size}}
 
     def ours():
-        time.sleep(0.002)
+        time.sleep(0.02)
         return [given.size, 2.5]
 
     def peer():
-        time.sleep(0.004)
+        time.sleep(0.04)
         return [given.size, 2.5]
 
     absent = Side(peer, 2.0, needs=[lambda: "not installed"])
     yield Case("sleep", ours, check, {{"peer": Side(peer, {ratio}), "absent": absent}}, (9, "naps"))
-    floor = Side(lambda: Timed(0.001), 0.4, floor=True)
+    floor = Side(lambda: Timed(0.01), 0.4, floor=True)
     yield Case("floor", ours, lambda values: None, {{"floor": floor}})
     yield Case("alone", ours, lambda values: None, {{"absent": absent}})
     yield Case("elsewhere", ours, check, needs=[lambda: "needs another machine"])
@@ -83,7 +83,7 @@ def test_a_benchmark_passes_and_keeps_what_it_measured(toy, tmp_path):
     assert sleep["figures"] == {"size": 4}
     assert 1 < sleep["sides"]["peer"]["ratio"] < 4
     assert "ratio" not in sleep["sides"]["absent"]
-    assert sleep["per_second"] < 9 / 0.002
+    assert sleep["per_second"] < 9 / 0.02
     assert floor["sides"]["floor"]["floor"]
     assert body["machine"]["cores"] >= 1
     assert body["versions"]["penstock"]

@@ -141,9 +141,8 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
 def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
     """Return an order in which every swap can hide, with few states.
 
-    For three in the buffer, up to 32 partitions it comes from a table (see
-    benchmarks/order_search.py), above from a construction (see ring); for more, see wide. All keep
-    property 1 in every state.
+    For three in the buffer, up to 32 partitions it comes from a table, above from a
+    construction (see ring); for more, see wide. All keep property 1 in every state.
     """
     _check(partitions, capacity)
     if capacity < 3 or (capacity > 3 and partitions > MOST_IN_WIDE):

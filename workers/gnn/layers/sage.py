@@ -12,7 +12,7 @@ from penstock.kernels.gnn_rules import Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Input, Then
-from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
+from penstock.workers.gnn.layers.parameters import ParameterSpec, by_inputs
 
 
 class SAGEConv(GCNConv):
@@ -21,8 +21,8 @@ class SAGEConv(GCNConv):
     def weights(self) -> list[ParameterSpec]:
         """Return the matrix of the neighbours, and that of the node."""
         return [
-            glorot(f"{self.prefix}.weight", self.inputs, self.width),
-            glorot(f"{self.prefix}.self", self.inputs, self.width),
+            by_inputs(f"{self.prefix}.weight", self.inputs, self.width),
+            by_inputs(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
