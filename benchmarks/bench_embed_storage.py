@@ -11,9 +11,12 @@ core: the buckets that are at least trained during a swap take 1.5 times a swap,
 from __future__ import annotations
 
 import argparse
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +25,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import Case, Option, Side, Timed, gpus, main
-from storage_bandwidth import measure, measure_dd
 
 from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage import PAGE, Geometry, Version
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
 from penstock.workers.embed.storage.versions import Checkpoints
+from penstock.workers.resources.device import to_device
 
 PARTITIONS, DIM, WORK = 12, 100, 1.5
+WIDTH, BLOCK = 1024, 4 << 20  # of what is measured; bytes of a request of dd
 
 
 class Training:
@@ -90,10 +94,54 @@ class Training:
         self.table.close()
 
 
-def rate(way: Any, folder: Path, size: int, what: str) -> Timed:
-    """Return the seconds of a GB."""
-    found = way(folder, size)
-    return Timed(1e9 / getattr(found, what), getattr(found, "why_not_direct", None))
+def noise(geometry: Geometry) -> np.ndarray:
+    """Return a slot of bytes that no disk can compress."""
+    found = aligned_bytes(geometry.array_bytes)
+    block = np.frombuffer(np.random.default_rng(0).bytes(min(PAGE << 10, len(found))), np.uint8)
+    for start in range(0, len(found), len(block)):
+        found[start : start + len(block)] = block[: len(found) - start]
+    return found.view(np.float32).reshape(geometry.rows, geometry.width)
+
+
+def table(folder: Path, size: int, what: str, *, device: bool = False) -> Timed:
+    """Return the seconds of a GB by requests of a table of two partitions."""
+    geometry = Geometry.of(2, size // (4 * WIDTH), WIDTH, 0)
+    place = folder / "requests"
+    place.mkdir(exist_ok=True)
+    with closing(PartitionFiles(place, geometry, device=device)) as files:
+        slot = [to_device(noise(geometry)) if device else noise(geometry)]
+        first, second = Version(0, 1), Version(1, 1)
+        # New space is slower on many file systems: it is written once before the timing.
+        for version in (first, second):
+            files.write(slot, version).result()
+        files.publish([first, second])
+        begun = time.perf_counter()
+        if what == "read":
+            files.read(second, slot).result()
+        else:
+            files.write(slot, first).result()
+            files.publish([first])
+        seconds = (time.perf_counter() - begun) / geometry.file_bytes * 1e9
+        with closing(files.open(second, to_write=False)) as file:
+            return Timed(seconds, file.why_not_direct)
+
+
+def by_dd(folder: Path, size: int, what: str) -> Timed:
+    """Return the seconds of a GB by dd, which overwrites data and reports its own seconds."""
+    source, path = folder / "source", folder / "copy"
+    source.write_bytes(np.random.default_rng(0).bytes(BLOCK) * (size // BLOCK))
+
+    def dd(*words: str) -> float:
+        words = ("dd", f"bs={BLOCK}", f"count={size // BLOCK}", *words)
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        found = re.search(r"(\d+) bytes .* copied, ([0-9.e+-]+) s", done.stderr)
+        assert found is not None
+        return 1e9 * float(found[2]) / int(found[1])
+
+    dd(f"if={source}", f"of={path}", "oflag=direct")
+    if what == "read":
+        return Timed(dd(f"if={path}", "of=/dev/null", "iflag=direct"))
+    return Timed(dd(f"if={source}", f"of={path}", "oflag=direct", "conv=notrunc,fdatasync"))
 
 
 def check_rate(values: dict[str, Any]) -> dict[str, Any]:
@@ -114,10 +162,9 @@ def check_bytes(values: dict[str, Any]) -> None:
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, size = given.scratch, given.size << 20
     for what, faster in (("read", 1.1), ("write", 1.1)):
-        dd = partial(rate, measure_dd, folder, size, what)
-        ours = partial(rate, measure, folder, size, what)
+        dd, ours = partial(by_dd, folder, size, what), partial(table, folder, size, what)
         yield Case(f"to {what} a GB", ours, check_rate, {"dd": Side(dd, faster)})
-        on_gpu = partial(rate, partial(measure, device=True), folder, size, what)
+        on_gpu = partial(table, folder, size, what, device=True)
         host = {"from the host": Side(ours, 1.0)}
         yield Case(f"to {what} a GB, from a GPU", on_gpu, check_rate, host, needs=[gpus(1)])
     trainings = {p: Training(folder / f"train-{p}", given.nodes, prefetch=p) for p in (True, False)}

@@ -39,7 +39,7 @@ from harness import Case, Side, Timed, absent, command, data, gpus, in_peers, ma
 PEERS = Path(__file__).with_name("gnn_peers.py")
 AGREEMENT, AGREED = 1e-4, 3  # of losses, relatively, in the first epochs
 WARM = 2  # epochs that are not timed
-ACCURACY, SEEDS = {"gcn": 0.015, "sage": 0.015, "gat": 0.015}, 5
+ACCURACY, SEEDS = 0.02, 5
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,10 @@ def pyg_accuracy(folder: Path, python: str, kind: str, threads: int) -> Timed:
     return Timed(run.seconds, json.loads(run.value.out.splitlines()[-1])["accuracy"])
 
 
-def check_accuracy(kind: str, values: dict[str, Any]) -> dict[str, Any]:
+def check_accuracy(values: dict[str, Any]) -> dict[str, Any]:
     mine, theirs = np.array(values["ours"]), np.array(values["PyG"])
     assert (mine <= 1).all()
-    assert mine.mean() >= theirs.mean() - ACCURACY[kind], (mine.mean(), theirs.mean())
+    assert mine.mean() >= theirs.mean() - ACCURACY, (mine.mean(), theirs.mean())
     figures = {"ours": mine.mean(), "deviation": mine.std(), "PyG": theirs.mean()}
     return {**figures, "its deviation": theirs.std()}
 
@@ -272,12 +272,12 @@ def accuracies(given: argparse.Namespace) -> Iterator[Case]:
     with np.load(folder / "peer.npz") as file:
         roles = np.stack([roles_of(made.labels, seed) for seed in range(SEEDS)])
         np.savez(folder / "peer.npz", **{**file, "roles": roles})
-    for kind in ACCURACY:
+    for kind in ("gcn", "sage", "gat"):
         theirs = partial(pyg_accuracy, folder, given.peers, kind, threads)
         yield Case(
             f"accuracy of {kind} on Cora",
             partial(accuracy, folder, made, kind, SEEDS),
-            partial(check_accuracy, kind),
+            check_accuracy,
             {"PyG": Side(theirs, once=True)},
             rounds=1,
             needs=[in_peers(given, "torch", "torch_geometric"), *slow(given)],

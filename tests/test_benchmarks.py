@@ -1,6 +1,5 @@
 """Benchmarks: a gate that cannot fail says nothing, so each one is broken here, and fails."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -43,6 +42,7 @@ BROKEN = {
     "etl": "texts",
     "embed": "COMPLEX",
     "embed_answer": "questions",
+    "embed_storage": "to read a GB",
     "gang": "repeated",
     "generate": "edges alone",
     "gnn": "Cora, 2 layers",
@@ -141,26 +141,3 @@ def test_all_runs_what_it_can_and_compares_it(root, tmp_path):
     before = tmp_path / "before.json"
     before.write_text(json.dumps(body))
     assert run(script, *words, "--compare", str(before)).returncode == 1
-
-
-@pytest.fixture
-def bandwidth(root):
-    path = root / "benchmarks/storage_bandwidth.py"
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_disk_is_measured_and_left_as_it_was(bandwidth, tmp_path):
-    found = bandwidth.measure(tmp_path, 8 << 20, threads=2)
-    for rate in (found.read, found.write, found.exchange):
-        assert 1e5 < rate < 1e12
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.gpu
-def test_a_disk_is_measured_from_a_gpu(bandwidth, tmp_path):
-    found = bandwidth.measure(tmp_path, 8 << 20, threads=2, device=True)
-    for rate in (found.read, found.write, found.exchange):
-        assert 1e5 < rate < 1e12
