@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.sizes import need_disk
-from penstock.workers.embed.storage import PAGE, THREADS, Geometry, Version
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
+from penstock.workers.embed.storage import PAGE, THREADS, Geometry, Slot
+from penstock.workers.embed.storage.direct import PartitionFiles, new_slot
 from penstock.workers.resources.device import to_device
 
 _WIDTH = 1024
@@ -30,13 +30,13 @@ class Bandwidth:
 
     read, write  alone
     exchange     read and written together, both counted; None if it was not measured
-    why_not_direct  why the page cache was not bypassed; None: it was
+    direct       whether the page cache was bypassed
     """
 
     read: float
     write: float
     exchange: float | None
-    why_not_direct: str | None
+    direct: bool
 
 
 def measure(
@@ -62,29 +62,28 @@ def measure(
     """
     rows = max(size // (4 * _WIDTH), 1)
     geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0)
-    need_disk(folder, _PARTITIONS * geometry.file_bytes, "a measurement of the disk")
+    need_disk(folder, _PARTITIONS * geometry.bytes, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
         table = PartitionFiles(Path(place), geometry, threads=threads, device=device)
         try:
-            slot = [to_device(_noise(geometry)) if device else _noise(geometry)]
-            first, second = Version(0, 1), Version(1, 1)
+            slot = _noise(geometry)
+            if device:
+                slot = to_device(slot[0]), to_device(slot[1])
             # New space is slower on many file systems: it is written once before the timing.
-            for version in (first, second):
-                table.write(slot, version).result()
-            table.publish([first, second])
-            moved = geometry.file_bytes
+            for partition in range(_PARTITIONS):
+                table.write(slot, partition).result()
+            table.publish()
+            moved = geometry.bytes
 
             def write_all() -> None:
-                table.write(slot, first).result()
-                table.publish([first])
+                table.write(slot, 0).result()
+                table.publish()
 
             write = _rate(moved, write_all)
-            read = _rate(moved, lambda: table.read(second, slot).result())
-            exchange = _rate(
-                2 * moved, lambda: table.exchange(slot, store=first, load=second).result()
-            )
-            with closing(table.open(second, to_write=False)) as file:
-                return Bandwidth(read, write, exchange, file.why_not_direct)
+            read = _rate(moved, lambda: table.read(1, slot).result())
+            exchange = _rate(2 * moved, lambda: table.exchange(slot, store=0, load=1).result())
+            with closing(table.open(1, to_write=False)) as file:
+                return Bandwidth(read, write, exchange, file.is_direct)
         finally:
             table.close()
 
@@ -104,7 +103,7 @@ def measure_dd(folder: Path, size: int = 256 << 20, *, block: int = 4 << 20) -> 
         written = ["oflag=direct", "conv=notrunc,fdatasync"]
         write = _dd([f"if={source}", f"of={path}", *size_options, *written])
         read = _dd([f"if={path}", "of=/dev/null", *size_options, "iflag=direct"])
-        return Bandwidth(read, write, None, None)
+        return Bandwidth(read, write, None, True)
 
 
 def measure_fio(
@@ -125,7 +124,7 @@ def measure_fio(
         ]
         _fio([*shared, "--rw=write"])  # new space is slower
         write = _fio([*shared, "--rw=write"])
-        return Bandwidth(_fio([*shared, "--rw=read"]), write, _fio([*shared, "--rw=rw"]), None)
+        return Bandwidth(_fio([*shared, "--rw=read"]), write, _fio([*shared, "--rw=rw"]), True)
 
 
 def _fio(words: list[str]) -> float:
@@ -165,10 +164,11 @@ def _rate(size: int, work: Callable[[], object]) -> float:
     return size / (time.perf_counter() - start)
 
 
-def _noise(geometry: Geometry) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _noise(geometry: Geometry) -> Slot:
     """Return a slot of bytes that no disk can compress."""
-    found = aligned_bytes(geometry.array_bytes)
+    slot = new_slot(geometry)
+    found = slot[0].reshape(-1).view(np.uint8)
     block = np.frombuffer(np.random.default_rng(0).bytes(min(PAGE << 10, len(found))), np.uint8)
     for start in range(0, len(found), len(block)):
         found[start : start + len(block)] = block[: len(found) - start]
-    return found.view(np.float32).reshape(geometry.rows, geometry.width)
+    return slot

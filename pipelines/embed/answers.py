@@ -90,7 +90,7 @@ def answer_all(
     found = Checkpoints(at / "checkpoints").load(asked.checkpoint)
     asked, geometry = replace(asked, number=found.number), found.geometry
     task = AnswerTask(asked, out.scratch, files, out.pieces)
-    slot = geometry.slot_bytes(1)
+    slot = geometry.bytes
     workers = context.workers(input_bytes=count * slot * geometry.partitions >> 12)
     has = workers.capacity
     block = BLOCK * (geometry.width * 8 + asked.top * 32)

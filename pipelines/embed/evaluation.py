@@ -65,7 +65,7 @@ def plan_ranking(
     """
     workers = context.ranks(None, ranks)
     found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
-    needed = 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000 + more
+    needed = 2 * min(found.geometry.bytes, BLOCK_BYTES) + 500_000_000 + more
     memory = Need(needed)
     if not has.on_gpu:  # otherwise edges and known answers are in host memory
         remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"

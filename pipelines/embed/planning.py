@@ -167,7 +167,7 @@ def memory_to_train(
             work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
     if not on_gpu:
         work += begin
-    needed: int = table.slot_bytes(slots + both) + graph.num_nodes * _PLACE + work
+    needed: int = (slots + both) * table.bytes + graph.num_nodes * _PLACE + work
     return needed
 
 
@@ -273,7 +273,7 @@ def disk_to_train(
     table = geometry(graph, training, ranks)
     checkpoints = 2 if graph.manifest.heldout.get("valid") else 1
     kept = table.partitions * checkpoints
-    made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    made = (kept + (table.partitions if spare is None else spare)) * table.bytes
     relations = len(graph.manifest.relations or ()) if training.has_relations else 0
     # A checkpoint is written beside the one that it replaces.
     made += (checkpoints + 1) * _bytes_of_relations(training.rules(relations), relations)
@@ -294,7 +294,7 @@ def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> 
         return None
     table, least = geometry(graph, training), training.held
     left = there - disk_to_train(graph, training, spare=least)
-    spare = least + max(0, left) // 2 // table.file_bytes
+    spare = least + max(0, left) // 2 // table.bytes
     return None if spare >= table.partitions else spare
 
 
@@ -309,7 +309,7 @@ def scratch_to_train(
     if in_memory(training, ranks):
         return None, None
     table, text, problem = geometry(graph, training, ranks), None, None
-    share = table.partitions // ranks * table.file_bytes
+    share = table.partitions // ranks * table.bytes
     found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
     for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
         needed = share * min(count, ranks)

@@ -15,7 +15,6 @@ from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
-from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.storage.versions import BEST, Checkpoints
@@ -82,7 +81,7 @@ class WarmStart:
         wanted = self.positions[nodes]
         here = np.flatnonzero(wanted >= 0)
         for at, rows, is_state in self._rows(wanted[here]):
-            (state_rows(slot) if is_state else slot[0])[here[at]] = to_device(rows)
+            slot[is_state][here[at]] = to_device(rows)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
         """Yield blocks of rows, values or states, with their indices in ``wanted``."""
