@@ -32,6 +32,11 @@ _OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that need a graph
 # Options that would be ignored.
 _IGNORED_IN_TRAINING: Rules = (
     (
+        ("order", "buffer", "prefetch", "storage"),
+        "with --partitions 1, which is in memory",
+        lambda o: o.partitions == 1,
+    ),
+    (
         ("candidates",),
         "with --negatives all, which all relations share",
         lambda o: o.negatives == "all" and o.candidates == BY_RELATION,

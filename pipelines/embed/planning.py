@@ -20,13 +20,10 @@ from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.workers import Workers
 from penstock.sizes import does_not_fit, format_bytes, free_disk
-from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.evaluation import ranking
-from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.train import node_layout
 from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
@@ -75,12 +72,6 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
         raise UsageError(
             f"{graph.path} has no weights, which --weighted is for",
             remedy="Name their column with penstock etl --weight",
-        )
-    if training.batch is not None and training.batch > graph.num_edges:
-        raise UsageError(
-            f"a batch is larger than all edges of {graph.path}",
-            expected=f"--batch {graph.num_edges:,} or less",
-            got=f"--batch {training.batch:,}",
         )
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
@@ -361,60 +352,3 @@ def fewest_partitions(
     counts = [ranks * count for count in within]
     first = bisect_left(counts, True, key=fits)  # more partitions never take more memory
     return counts[first] if first < len(counts) else training.partitions or 1
-
-
-def batch_problem(
-    graph: Graph, training: Training, ranks: int = 1, *, partitions_given: bool = True
-) -> UsageError | None:
-    """Return the error of a batch larger than any bucket or round; None if it is not.
-
-    training  with the final number of partitions
-    """
-    count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
-    if batch is None:
-        return None
-    if in_memory(training, ranks):
-        count = 1
-    if count == 1:
-        most = edges if ranks == 1 else edges_of_round(edges, ranks)
-    elif batch <= -(-edges // count**2):  # the mean bucket is large enough, so the largest is too
-        return None
-    else:
-        most = largest_bucket(graph, node_layout(graph.num_nodes, count, training.seed))
-    return too_large_batch(
-        batch, most, partitions=count, ranks=ranks, partitions_given=partitions_given
-    )
-
-
-def too_wide(training: Training, widest: int) -> UsageError | None:
-    """Return the error of vectors too wide for the GPUs that train; None if they are not.
-
-    widest  the most values of a vector if the model's score is a distance
-    """
-    if training.dim <= widest:
-        return None
-    return UsageError(
-        f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
-        "on a GPU",
-        expected=f"--dim {widest:,} or less",
-        got=str(training.dim),
-        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
-    )
-
-
-def too_large(
-    graph: Graph, training: Training, capacity: Capacity, ranks: int = 1, *, begin: int = 0
-) -> CapacityError | None:
-    """Return the error of training that does not fit in memory; None if it fits."""
-    needed = memory_to_train(graph, training, ranks, capacity, begin=begin)
-    there = memory_there(capacity)
-    if needed <= there:
-        return None
-    return does_not_fit(
-        f"training vectors of {graph.num_nodes:,} nodes",
-        f"on a {capacity.worker}",
-        needed,
-        there,
-        remedy="Take more --partitions, a smaller --dim, fewer --negatives, or more memory",
-        fits=capacity.limit_for(needed),
-    )

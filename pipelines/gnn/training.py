@@ -12,11 +12,8 @@ from penstock.options import given_options
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
-    Lowered,
     disk_to_train,
-    lowering,
     plan_on,
-    too_large_to_train,
 )
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
@@ -25,7 +22,6 @@ from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
-from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
@@ -58,15 +54,11 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     about = graph.manifest
     assert about.features is not None
 
-    def lowered_by(workers: Workers) -> Lowered:
-        lowered = lowering(workers, graph, training)
-        return lowered(model), too_large_to_train(workers, model, lowered)
-
     # A plan makes no partition.
     workers = context.ranks(None if context.plans else graph, options.parts)
     layers = plural(len(model.layers), "layer")
     what = f"a model of {layers}, {epochs_text(training.epochs, seen)}"
-    made = plan_on(workers, graph, what, lowered_by)
+    made = plan_on(workers, graph, what, model, training)
     context.plan(
         what,
         steps=made.steps,

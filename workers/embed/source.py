@@ -104,7 +104,6 @@ class RankSource(VectorSource):
 class TableSource(VectorSource):
     """The partitions of a table on disk, one at a time in memory.
 
-    memory     slot for the partition [default: newly allocated]
     in_blocks  whether partitions do not fit, so that a block of rows is in memory at a time
     """
 
@@ -115,11 +114,11 @@ class TableSource(VectorSource):
         relations: AnyArray | None,
         *,
         device: bool = False,
-        memory: Slot | None = None,
         in_blocks: bool = False,
     ) -> None:
         self.table, self.device, self.in_blocks = table, device, in_blocks
-        self.layout, self.relations, self._memory = layout, relations, memory
+        self.layout, self.relations = layout, relations
+        self._memory: Slot | None = None
         self._held: int | None = None
 
     def parts(self) -> Iterator[tuple[int, AnyArray]]:
@@ -181,21 +180,20 @@ def check_trained(folder: Path, found: Checkpoint) -> None:
 
 
 def open_checkpoint(
-    folder: Path, name: str, *, device: bool = False, slot: Slot | None = None
+    folder: Path, name: str, *, device: bool = False
 ) -> tuple[TableSource, Checkpoint]:
     """Return the vectors of checkpoint ``name`` in the folder of a run's checkpoints.
 
-    device  whether they are read into this worker's GPU
-    slot    memory for a partition [default: newly allocated, in blocks if memory is short]
+    device  whether they are read into this worker's GPU; in blocks if memory is short
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
-    in_blocks = slot is None and found.geometry.bytes > _MEMORY * free_memory(device=device)
+    in_blocks = found.geometry.bytes > _MEMORY * free_memory(device=device)
     given = folder, found.geometry, found.versions, found.number
     table = open_table(*given, device=device and not in_blocks)
     relations = found.tensors.get("relations")
-    source = TableSource(table, layout, relations, device=device, memory=slot, in_blocks=in_blocks)
+    source = TableSource(table, layout, relations, device=device, in_blocks=in_blocks)
     return source, found
 
 

@@ -60,7 +60,7 @@ from penstock.workers.embed.ranks.rounds import (
 )
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.schedule.theorem import Condition, Machine
-from penstock.workers.embed.source import RankSource, VectorSource, open_checkpoint
+from penstock.workers.embed.source import RankSource, VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import RESTORE, Geometry, Slot
 from penstock.workers.embed.storage.direct import open_table
@@ -336,7 +336,6 @@ class EmbedTrainer(Trainer):
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
-        self._compare_alike(position)
         return position
 
     def _position(self, about: dict[str, Any]) -> Position:
@@ -356,27 +355,6 @@ class EmbedTrainer(Trainer):
             got=got,
             remedy=RESTORE,
         )
-
-    def _compare_alike(self, position: Position) -> None:
-        """Rank the best vectors again if they were ranked with another sample of edges."""
-        if self.validation is None or position.scores is None:
-            return
-        if not self.checkpoints.has(BEST):
-            position.best_epoch, position.best, position.scores, position.bad = 0, None, None, 0
-            return
-        edges, _ = self.validation
-        if position.scores.get("ranks") == edges.count * len(self.rules.sides):
-            return
-        self.buffer.receive(0)  # the buffer is still empty
-        folder, slot = self.task.checkpoints, self.buffer.slot(0)
-        source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
-        try:
-            scores = self._scores(source)
-        finally:
-            source.close()
-            self.buffer.forget(0)
-        position.scores = self.comm.allgather(scores)[0]
-        position.best = position.scores["mrr"]
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -489,8 +467,6 @@ class EmbedTrainer(Trainer):
         """Train one state of the buffer per step, with its swap."""
         position, edges = self.position, self.graph.num_edges
         self._done_before = position.epoch * edges + self.epoch_edges
-        if self.warm is not None:
-            self._log(known=self.initialised)
         while position.epoch < self.training.epochs:
             self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
             self.busy.pause()

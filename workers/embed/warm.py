@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import read_column
+from penstock.arrow import positions, read_column
 from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
@@ -124,13 +124,11 @@ def numbers_of(ids: Any, run: Path) -> Array:
     Ids of another type are compared as text.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     old = read_column(run / IDS, "id")
     if ids.type != old.type:
         ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
-    found = pc.index_in(ids, value_set=old)
-    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+    return positions(old, ids)
 
 
 def newest(folder: Path) -> str:

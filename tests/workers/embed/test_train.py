@@ -294,16 +294,6 @@ def test_patience_ends_all_ranks(run, tmp_path):
     assert vectors(tmp_path / "r", "best")[2]["epoch"] == found[0].best_epoch
 
 
-def test_the_best_vectors_are_ranked_again_by_another_sample(run, whole, tmp_path):
-    run(tmp_path / "r", 2, epochs=2, validate_sample=1)
-    for epochs in (2, 3):  # of those that are done already, too
-        found = run(tmp_path / "r", 2, epochs=epochs)
-        assert len({one.validation["mrr"] for one in found}) == 1
-        assert found[0].validation["ranks"] == 200
-    (ours, *_), (theirs, *_) = vectors(tmp_path / "r")[0], vectors(whole(2))[0]
-    np.testing.assert_array_equal(ours, theirs)
-
-
 # -- damaged and other files -----------------------------------------------------------------------
 
 

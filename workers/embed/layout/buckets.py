@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -320,22 +319,6 @@ def not_shared(who: str, what: str) -> UsageError:
         expected="a run in a folder that all hosts share",
         remedy="Give a folder on shared storage",
     )
-
-
-def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
-    """Return the number of edges of the largest bucket: one pass over the graph."""
-    total, lock = np.zeros(layout.partitions**2, np.int64), threading.Lock()
-
-    def count(piece: tuple[int, int, int]) -> None:
-        rows = rows_of(graph, piece)
-        found = count_edges(
-            rows.indptr, rows.indices, rows.first_row, layout.starts, layout.positions
-        )
-        with lock:
-            total[:] += found
-
-    spread(count, row_pieces(graph), threads)
-    return int(total.max(initial=0))
 
 
 def row_pieces(graph: Graph, size: int = PIECE) -> Iterator[tuple[int, int, int]]:
