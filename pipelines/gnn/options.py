@@ -78,16 +78,6 @@ _IGNORED_IN_TRAINING: Rules = (
         lambda o, model, graph, ranks: not any(layer.is_linear for layer in model.layers),
     ),
     (
-        ("transpose",),
-        "in layers of gat and sage max, whose backward pass needs the transposed graph",
-        lambda o, model, graph, ranks: not all(layer.is_linear for layer in model.layers),
-    ),
-    (
-        ("transpose",),
-        "on one rank of an undirected graph, which is its own transpose",
-        lambda o, model, graph, ranks: ranks == 1 and not graph.directed,
-    ),
-    (
         ("overlap", "measure_overlap"),
         "on one rank, which does not communicate",
         lambda o, model, graph, ranks: ranks == 1,

@@ -15,7 +15,7 @@ from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.partition import partition_graph
 from penstock.workers.gnn.plan.facts import facts_of
-from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plan_on(
     return Plan(
         what=what,
         steps=(("run", where),),
-        memory=workers.capacity.need(made.memory_bytes, _remedy(workers, made, trains=backward)),
+        memory=workers.capacity.need(made.memory_bytes, _remedy(workers, trains=backward)),
         detail=made,
     )
 
@@ -98,11 +98,9 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
-def _remedy(workers: Workers, plan: ModelPlan, *, trains: bool) -> str:
+def _remedy(workers: Workers, *, trains: bool) -> str:
     """Return how a model takes less memory."""
     remedies = ["use fewer --hidden channels"] if trains else []
-    if trains and Memory.TRANSPOSE in plan.memory and all(p.layer.is_linear for p in plan.layers):
-        remedies.append("--transpose implicit needs less")
     remedies.append(
         "cut the graph into more parts with -k" if workers.count == 1 else "more parts: a larger -k"
     )

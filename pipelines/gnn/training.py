@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 
 from penstock.files import atomic
 from penstock.graph import Graph
@@ -18,7 +17,6 @@ from penstock.pipelines.gnn.planning import (
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job.context import Context
-from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
@@ -131,9 +129,3 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         ignored=ignored(graph),
         profile=str(out.named / "profile.json") if training.profile else None,
     )
-
-
-def unnamed_run(graph: Path) -> Path:
-    """Return an unused folder next to a graph, for a run that is only planned."""
-    run = sibling(graph, "run")
-    return run if not run.exists() else unnamed_run(run)

@@ -56,7 +56,6 @@ gnn train {given}/graph {out} --layers 1 --hidden 7                         | --
 order -k 200 --capacity 5                                                   | capacity
 gnn train {given}/graph {out} --model gat --order aggregate                 | --order
 gnn train {given}/graph {out} --model sage --aggregate max --weighted       | --weighted
-gnn train {given}/graph {out} --transpose implicit                          | --transpose
 gnn train {given}/graph {out} --no-overlap                                  | overlap
 gnn train {given}/graph {out} --measure-overlap 7                           | overlap
 gnn train {given}/graph {out} -k 2 --cluster threads                        | threads
