@@ -85,31 +85,18 @@ class Traffic:
 class PartitionBuffer:
     """Slots in host or GPU memory, filled and swapped by a schedule.
 
-    Parameters
-    ----------
-    table
-        The partitions on disk.
-    schedule
-        Which partitions are in memory together, and when.
-    sizes
-        Nodes of each partition.
-    initial
-        Fills the slot of a partition that was never written.
-    prefetch
-        Whether swaps run while ``during`` is trained; otherwise training waits. Both train the
-        same edges in the same order.
-    xp
-        NumPy, or CuPy for slots on the current GPU.
-    before_visit
-        Called with the epoch and the number of each state before its partitions are used: it may
-        fetch them from another rank.
+    table         the partitions on disk
+    schedule      which partitions are in memory together, and when
+    sizes         nodes of each partition
+    initial       fills the slot of a partition that was never written
+    prefetch      whether swaps run while ``during`` is trained; otherwise training waits. Both
+                  train the same edges in the same order
+    xp            NumPy, or CuPy for slots on the current GPU
+    before_visit  called with the epoch and the number of each state before its partitions are used:
+                  it may fetch them from another rank
 
-    Attributes
-    ----------
-    values : (slots * rows, width) float32
-    state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
-    first_rows : dict of the first row of each partition that is in the buffer
-    traffic : bytes moved by swaps, and their time; replace it to count each epoch by itself
+    values, state  of all slots, as kernels take them
+    traffic        bytes moved by swaps, and their time; replace it to count each epoch by itself
     """
 
     def __init__(
@@ -159,13 +146,6 @@ class PartitionBuffer:
         """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
 
         A state is yielded when the swap before it is done.
-
-        Parameters
-        ----------
-        epoch
-            Determines the partition of each label, and when each share of a bucket is trained.
-        start
-            The first state; not 0 if an epoch is resumed.
         """
         for step in self.schedule.scheduled(epoch):
             if step.number < start:

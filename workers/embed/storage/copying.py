@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import Array
 from penstock.workers.embed.storage import CHUNK, PAGE
 
 
@@ -48,14 +49,14 @@ class DeviceCopying:
         found: Array = self._local.buffer[:size]
         return found
 
-    def to_host(self, memory: DeviceArray) -> Array:
+    def to_host(self, memory: Any) -> Array:
         """Copy ``memory`` to this thread's buffer, and wait for the copy."""
         host = self.buffer(len(memory))
         memory.get(stream=self._local.stream, out=host)
         self._local.stream.synchronize()
         return host
 
-    def from_host(self, host: Array, memory: DeviceArray) -> None:
+    def from_host(self, host: Array, memory: Any) -> None:
         """Copy ``host`` to ``memory``, and wait for the copy."""
         memory.set(host, stream=self._local.stream)
         self._local.stream.synchronize()

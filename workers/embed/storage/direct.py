@@ -212,7 +212,8 @@ class PartitionFiles:
             assert array.shape == shape
             assert array.dtype == np.float32
             assert array.flags.c_contiguous
-        request = _Request(self, slot, store, load, self._copying and self._copying.ready())
+        ready = self._copying.ready() if self._copying else None
+        request = _Request(self, slot, store, load, ready)
         if request.open():
             for chunk in request.chunks:
                 self._pool.submit(request.move, *chunk)
