@@ -50,6 +50,7 @@ _MOST_OF_RANK, _MOST = 1024, 4096
 _BEGUN, _LOOKED_UP = 64, 128
 _DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
 _ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
+_TYPED = 56  # bytes of a node if several tables limit it by its type
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
@@ -108,11 +109,13 @@ def memory_to_train(
     on: Capacity | None = None,
     *,
     begin: int = 0,
+    tables: int = 0,
 ) -> int:
     """Return the approximate bytes that each worker needs at most.
 
     on     the capacity of workers [default: CPUs of unknown memory]
     begin  host memory that a warm start takes: see ``memory_to_begin``
+    tables alias tables that candidates need
     """
     table = geometry(graph, training, ranks)
     held, slots = table.partitions // ranks, 1
@@ -148,13 +151,13 @@ def memory_to_train(
         work += _step(rules, batch, negatives, sides, cores, relations)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
-    if training.by_degree:
-        # Each pair of partitions has its own alias table, unless all are in memory.
-        tables = 1 if in_memory else held**2
+    if table_count := max(tables, training.by_degree > 0):
+        # Each pair of partitions has its own alias tables, unless all are in memory.
+        pairs = 1 if in_memory else held**2
         rows = min(graph.num_nodes, held * table.rows)
-        work += _ALIAS * rows * tables
+        work += _ALIAS * rows * table_count * pairs
         if not on_gpu:
-            work += _DEGREES * graph.num_nodes
+            work += (_DEGREES + _TYPED * (table_count > 1)) * graph.num_nodes
             work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
     if not on_gpu:
         work += begin
@@ -332,6 +335,7 @@ def fewest_partitions(
     on: Capacity | None = None,
     *,
     begin: int = 0,
+    tables: int = 0,
 ) -> int:
     """Return 1 if everything fits in memory, or else the fewest partitions that fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
@@ -345,7 +349,7 @@ def fewest_partitions(
 
     def fits(count: int) -> bool:
         chosen = replace(training, partitions=count)
-        return memory_to_train(graph, chosen, ranks, on, begin=begin) <= there
+        return memory_to_train(graph, chosen, ranks, on, begin=begin, tables=tables) <= there
 
     if fits(1):
         return 1

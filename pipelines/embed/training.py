@@ -33,7 +33,7 @@ from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
-from penstock.workers.embed.evaluation.candidates import Candidates
+from penstock.workers.embed.evaluation.candidates import Candidates, RelationKinds
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -83,23 +83,18 @@ def train_vectors(
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
 
-    def with_tables(training: Training) -> Training:
-        """Return options of the same memory: candidates need tables, like drawing by degree."""
-        if not options.candidates or training.negatives == "all":
-            return training
-        return replace(training, by_degree=training.by_degree or 1.0)
-
+    more = {"begin": begin, "tables": _tables(graph, options, training)}
     # The graph need not be partitioned: ranks distribute its nodes, and read the edges they train.
     workers = context.ranks(None, ranks)
     has = workers.capacity
     count = training.partitions or fewest_partitions(
-        graph, with_tables(training), memory_there(has), ranks, has, begin=begin
+        graph, training, memory_there(has), ranks, has, **more
     )
     training = replace(training, partitions=count)
     where = "in memory" if count == 1 else f"{count} partitions on disk, {training.held} in memory"
     if ranks > 1:
         where += f", on {ranks} ranks"
-    needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
+    needed = memory_to_train(graph, training, ranks, has, **more)
     # Before the disk is looked at: the run may lie on the one that has the scratch.
     scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     held = checkpoints.folder.glob("nodes-*.table")
@@ -159,6 +154,17 @@ def train_vectors(
         trained=trained,
         tested=bool(graph.manifest.heldout.get("test")),
     )
+
+
+def _tables(graph: Graph, options: EmbedOptions, training: Training) -> int:
+    """Return how many alias tables candidates need: one, or one per side and set of types."""
+    if not options.candidates or training.negatives == "all":
+        return 0
+    if options.candidates != BY_RELATION:
+        return 1
+    rules = training.rules(1)
+    kinds = RelationKinds.of(graph, len(graph.manifest.relations or ()))
+    return kinds.count * len(rules.sides)
 
 
 def _too_wide(training: Training, workers: Workers) -> PenstockError | None:
