@@ -30,9 +30,8 @@ from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.storage import PAGE, Geometry, Version
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
-from penstock.workers.embed.storage.versions import Checkpoints
+from penstock.workers.embed.storage import PAGE, Geometry, Slot
+from penstock.workers.embed.storage.direct import PartitionFiles, new_slot, open_table
 from penstock.workers.resources.device import to_device
 
 PARTITIONS, DIM, WORK = 12, 100, 1.5
@@ -47,10 +46,8 @@ class Training:
         layout = NodeLayout.ranges(nodes, PARTITIONS)
         geometry = Geometry.of(PARTITIONS, max(layout.sizes), DIM, 1)
         self.table = open_table(folder, geometry, device=False)
-        self.versions = Checkpoints(folder).versions(geometry, None)
         self.buffer = PartitionBuffer(
             self.table,
-            self.versions,
             BucketSchedule(order("prefetch", PARTITIONS), seed=1),
             sizes=layout.sizes,
             initial=self.initial,
@@ -84,8 +81,8 @@ class Training:
         self.buffer.flush()
         found = []
         slot = self.buffer.slot(next(iter(self.buffer.first_rows)))
-        for version in self.versions.newest:
-            self.table.read(version, slot).result()
+        for partition in range(PARTITIONS):
+            self.table.read(partition, slot).result()
             found.append([int(array.view(np.uint32).sum(dtype=np.uint64)) for array in slot])
         return found
 
@@ -94,13 +91,14 @@ class Training:
         self.table.close()
 
 
-def noise(geometry: Geometry) -> np.ndarray:
+def noise(geometry: Geometry) -> Slot:
     """Return a slot of bytes that no disk can compress."""
-    found = aligned_bytes(geometry.array_bytes)
+    slot = new_slot(geometry)
+    found = slot[0].reshape(-1).view(np.uint8)
     block = np.frombuffer(np.random.default_rng(0).bytes(min(PAGE << 10, len(found))), np.uint8)
     for start in range(0, len(found), len(block)):
         found[start : start + len(block)] = block[: len(found) - start]
-    return found.view(np.float32).reshape(geometry.rows, geometry.width)
+    return slot
 
 
 def table(folder: Path, size: int, what: str, *, device: bool = False) -> Timed:
@@ -109,21 +107,22 @@ def table(folder: Path, size: int, what: str, *, device: bool = False) -> Timed:
     place = folder / "requests"
     place.mkdir(exist_ok=True)
     with closing(PartitionFiles(place, geometry, device=device)) as files:
-        slot = [to_device(noise(geometry)) if device else noise(geometry)]
-        first, second = Version(0, 1), Version(1, 1)
+        slot = noise(geometry)
+        if device:
+            slot = to_device(slot[0]), to_device(slot[1])
         # New space is slower on many file systems: it is written once before the timing.
-        for version in (first, second):
-            files.write(slot, version).result()
-        files.publish([first, second])
+        for partition in (0, 1):
+            files.write(slot, partition).result()
+        files.publish()
         begun = time.perf_counter()
         if what == "read":
-            files.read(second, slot).result()
+            files.read(1, slot).result()
         else:
-            files.write(slot, first).result()
-            files.publish([first])
-        seconds = (time.perf_counter() - begun) / geometry.file_bytes * 1e9
-        with closing(files.open(second, to_write=False)) as file:
-            return Timed(seconds, file.why_not_direct)
+            files.write(slot, 0).result()
+            files.publish()
+        seconds = (time.perf_counter() - begun) / geometry.bytes * 1e9
+        with closing(files.open(1, to_write=False)) as file:
+            return Timed(seconds, file.is_direct)
 
 
 def by_dd(folder: Path, size: int, what: str) -> Timed:
@@ -145,9 +144,8 @@ def by_dd(folder: Path, size: int, what: str) -> Timed:
 
 
 def check_rate(values: dict[str, Any]) -> dict[str, Any]:
-    why = values["ours"]
-    assert why is None or isinstance(why, str)
-    return {"O_DIRECT": why or "yes"}
+    assert isinstance(values["ours"], bool)
+    return {"O_DIRECT": "yes" if values["ours"] else "no"}
 
 
 def trained(training: Training) -> list[list[int]]:

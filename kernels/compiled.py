@@ -18,7 +18,7 @@ from typing import IO, Any
 import numba
 from numba.core import config
 from numba.core.caching import FunctionCache
-from numba.core.event import Listener, install_listener, register
+from numba.core.event import Listener, install_listener
 from numba.core.runtime import rtsys
 from numba.core.typeinfer import register_dispatcher
 
@@ -35,7 +35,6 @@ def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: 
     nogil  Python calls it. Without it only kernels may, unless it is inlined: a call from Python
            crashes. The wrapper takes half of the compilation of a small function.
     """
-    _whole()
     inner = not nogil and "inline" not in options
     options |= {"nogil": nogil, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
 
@@ -85,13 +84,9 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         with suppress(OSError):  # without a lock file the others do not wait
             self._impl.locator.ensure_cache_path()
             lock = (Path(self._cache_path) / f"{self._impl.filename_base}.lock").open("w")
-            if not _locked(lock, 0):
-                _whole().on_start(None)  # waiting counts as compiling
-                came = _locked(lock, seconds)
-                _whole().on_end(None)
-                if not came:
-                    lock.close()
-                    return False
+            if not _locked(lock, seconds):
+                lock.close()
+                return False
             self._lock = lock
         return True
 
@@ -154,29 +149,12 @@ def compiling() -> Iterator[list[float]]:
         yield timer.seconds
 
 
-def compiled_seconds() -> float:
-    """Return the seconds that this process has compiled so far, including a current compilation."""
-    return _whole().so_far()
-
-
-@cache
-def _whole() -> _Timer:
-    """Return the timer of all compilations since the first kernel was declared."""
-    timer = _Timer()
-    register("numba:compile", timer)
-    return timer
-
-
 class _Timer(Listener):  # type: ignore[misc]
     """Times compilations, nested ones as part of the outer one; Numba compiles one at a time."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self._depth, self._started = 0, 0.0
-
-    def so_far(self) -> float:
-        running = time.monotonic() - self._started if self._depth else 0.0
-        return sum(self.seconds) + running
 
     def on_start(self, event: Any) -> None:
         if self._depth == 0:

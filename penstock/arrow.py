@@ -59,6 +59,15 @@ def take(values: pa.Array, numbers: Array) -> pa.Array:
     return as_arrow(as_numpy(values).take(numbers))
 
 
+def positions(ids: pa.Array, wanted: pa.Array) -> Array:
+    """Return where values of the same type are among ids, (wanted,) int64; -1: nowhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(wanted, value_set=ids, skip_nulls=True)
+    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+
+
 def lists_of(lists: pa.ListArray) -> tuple[Array, Array, Array]:
     """Return the start of each list, all values, and which lists are not null."""
     import pyarrow.compute as pc

@@ -303,7 +303,8 @@ class Graph:
                 remedy="Look ids up in the nodes of one graph, see graphs.parquet",
             )
         import pyarrow as pa
-        import pyarrow.compute as pc
+
+        from penstock.arrow import positions
 
         ids = self.node_column("id").combine_chunks()
         wanted = user_ids if isinstance(user_ids, pa.Array) else pa.array(user_ids)
@@ -315,8 +316,7 @@ class Graph:
                 expected=f"values of type {ids.type}",
                 got=f"{wanted.type}: {error}",
             ) from error
-        found = pc.index_in(wanted, value_set=ids)
-        return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+        return positions(ids, wanted)
 
     def labels(self) -> Array | list[list[int] | None]:
         """Return the labels of all nodes.

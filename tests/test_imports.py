@@ -116,7 +116,7 @@ def test_public_names_are_there():
     for name in names:
         assert callable(getattr(penstock, name)), name
     assert callable(penstock.gang.run)
-    for name in ("train", "predict", "evaluate", "plan"):
+    for name in ("train", "predict", "evaluate"):
         assert callable(getattr(penstock.gnn, name)), name
     for name in ("train", "evaluate", "predict", "export"):
         assert callable(getattr(penstock.embed, name)), name

@@ -34,24 +34,6 @@ def gather(
         apply_epilogue(out, out, epilogue, first, last)
 
 
-def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
-    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose.
-
-    For graphs whose transpose does not fit. On GPUs the order of additions is not fixed.
-    """
-    for row in range(block.rows):
-        span = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
-        value = grad[row] if block.left is None else grad[row] * block.left[row]
-        for edge in range(span.start, span.stop):
-            column = block.indices[edge]
-            factor = 1 if block.weights is None else block.weights[edge]
-            factor = factor if block.right is None else factor * block.right[column]
-            out[column] += factor * value
-        if block.diagonal is not None:
-            right = 1 if block.right is None else block.right[row]
-            out[row] += block.diagonal[row] * right * value
-
-
 def gather_max(block: ScaledCSR, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
     """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
 

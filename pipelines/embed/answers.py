@@ -19,6 +19,7 @@ from penstock.errors import InputError, UsageError
 from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.output import Output
+from penstock.pipelines.embed.evaluation import unknown_names
 from penstock.pipelines.embed.options import AnswerOptions
 from penstock.pipelines.embed.prediction import prediction_task, relation_number
 from penstock.pipelines.embed.report import AnswerReport
@@ -32,7 +33,6 @@ from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.embed.edges import Edges
-from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
     ASKED,
     BLOCK,
@@ -90,18 +90,17 @@ def answer_all(
     found = Checkpoints(at / "checkpoints").load(asked.checkpoint)
     asked, geometry = replace(asked, number=found.number), found.geometry
     task = AnswerTask(asked, out.scratch, files, out.pieces)
-    slot = geometry.slot_bytes(1)
+    slot = geometry.bytes
     workers = context.workers(input_bytes=count * slot * geometry.partitions >> 12)
     has = workers.capacity
     block = BLOCK * (geometry.width * 8 + asked.top * 32)
     needed = 2 * min(slot, BLOCK_BYTES) + block + _MEMORY
-    remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
-    memory = Need(needed, has.memory, f"on every {has.worker}", remedy=remedy)
+    memory = Need(needed) if has.on_gpu else has.need(needed, "Start fewer workers with -n")
     context.plan(
         f"{plural(asked.top, 'answer')} to each of {plural(count, 'question')}, "
         f"{plural(files.count, 'file')}",
         steps=(("answer", f"the {asked.checkpoint} checkpoint of {at}, on {has.text()}"),),
-        memory=Need(needed) if has.on_gpu else memory,
+        memory=memory,
         disk=count * asked.top * _ANSWER,
         scratch=questions.nbytes,
     )
@@ -187,7 +186,6 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         ends = (asked, every) if options.side == "head" else (every, asked)
         return np.stack([ends[0], np.full_like(every, relation), ends[1], every]), 0
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     table = {
         name: column.cast(pa.string())
@@ -227,15 +225,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     good = (found != -1).all(axis=0)
     skipped = int(np.count_nonzero(~good))
     if skipped and options.unknown == "error":
-        lost = [
-            pc.unique(column.filter(pa.array(numbers == -1))).to_pylist()
-            for column, numbers in ((heads, found[0]), (tails, found[2]), (types, found[1]))
-            if column is not None
-        ]
-        strange = [*dict.fromkeys(lost[0] + lost[1])]
-        typed = lost[2] if len(lost) > 2 else []
-        lists = len(strange), strange[:SHOWN], len(typed), typed[:SHOWN]
-        raise unknown(skipped, *lists, str(options.queries), what="question")
+        raise unknown_names((heads, types, tails), found, str(options.queries), what="question")
     if not good.any():
         raise UsageError(f"{at} cannot answer any question of {options.queries}")
     return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.csr import id_dtype
-from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
+from penstock.errors import InputError, PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.options import EvaluateOptions
@@ -22,10 +23,15 @@ from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.read import read_rows
+from penstock.pipelines.tables.rows import Column
+from penstock.pipelines.tables.sources import find_files
+from penstock.pipelines.tables.text import TextShape
+from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.evaluate import (
-    SHOWN,
     Evaluated,
     EvaluateTask,
     evaluate,
@@ -65,11 +71,9 @@ def plan_ranking(
     """
     workers = context.ranks(None, ranks)
     found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
-    needed = 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000 + more
-    memory = Need(needed)
-    if not has.on_gpu:  # otherwise edges and known answers are in host memory
-        remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"
-        memory = Need(needed, has.memory, f"on the {has.worker}", remedy=remedy)
+    needed = 2 * min(found.geometry.bytes, BLOCK_BYTES) + 500_000_000 + more
+    # With a GPU, edges and known answers are in host memory.
+    memory = Need(needed) if has.on_gpu else has.need(needed, "Give workers more memory")
     step = "rank", f"the {checkpoint} checkpoint of {at}, on {plural(ranks, 'rank')}"
     context.plan(what, steps=(step,), memory=memory)
     return workers
@@ -184,65 +188,34 @@ def _graph_of_the_run(run: Run) -> Graph | None:
 
 def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int]:
     """Return the edges of a file as numbers of the run, and the number of skipped edges."""
-    typed = run.relations is not None
-    wide = 3 if typed else 2
-    try:
-        # Ids may contain other characters that Python takes for the end of a line.
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise MissingFile(f"{path} does not exist") from error
-    except (UnicodeDecodeError, IsADirectoryError) as error:
-        raise InputError(
-            f"{path} is not a text file of edges", expected="UTF-8", got=str(error)
-        ) from error
-    lines = text.removesuffix("\n").split("\n") if text else []
-    rows = [line.removesuffix("\r").split("\t") for line in lines]
-    for number, row in enumerate(rows, 1):
-        if len(row) != wide:
-            raise InputError(
-                f"{path}, line {number} is not an edge",
-                expected="head, relation and tail" if typed else "head and tail",
-                got=plural(len(row), "column"),
-                remedy="Separate columns by tabs",
-            )
-    columns = [[row[i] for row in rows] for i in range(wide)]
-    return edge_numbers(at, run, columns, str(path), unknown_ones)
+    names = ("head", "tail") if run.relations is None else ("head", "relation", "tail")
+    (file,), columns = find_files([str(path)]), [[pa.array([], pa.string())] for _ in names]
+    kinds: dict[Column, str] = dict.fromkeys(names, "string")
+    for rows in read_rows(Piece(file, "triples"), kinds, TextShape(names, "\t")):
+        rows.checks.report(rows.source, "error")
+        for name, column in zip(names, columns, strict=True):
+            column.append(rows.columns[name])
+    return edge_numbers(at, run, [*map(pa.concat_arrays, columns)], str(path), unknown_ones)
 
 
 def edge_numbers(
-    at: Path, run: Run, columns: Sequence[Any], where: str, unknown_ones: str = "error"
+    at: Path, run: Run, columns: Sequence[pa.Array], where: str, unknown_ones: str
 ) -> tuple[Array, int]:
-    """Return heads, relations and tails as numbers of a run, (3, n), and the number of skipped
-    ones.
+    """Return heads, relations and tails as numbers of a run, (3, n), and how many were skipped.
 
-    columns  heads, relations if the run has any, and tails, as text
+    columns  heads, relations if the run has any, and tails
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def numbers(column: Any, values: pa.Array) -> Array:
-        found = pc.index_in(pa.array(column, pa.string()), value_set=values)
-        return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
-
-    typed = run.relations is not None
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
-    heads, tails = numbers(columns[0], ids), numbers(columns[-1], ids)
-    relations = np.zeros(len(heads), np.int64)
-    if typed:
-        relations = numbers(columns[1], pa.array(run.relations, pa.string()))
-    good = (heads >= 0) & (tails >= 0) & (relations >= 0)
+    ids = read_column(at / IDS, "id").combine_chunks()
+    ends = find_ids(ids, columns[0]), find_ids(ids, columns[-1])
+    relations, types = np.zeros(len(ends[0]), np.int64), None
+    if run.relations is not None:
+        types = columns[1]
+        relations = find_ids(pa.array(run.relations, pa.string()), types)
+    found = np.stack([ends[0], relations, ends[1]])
+    good = (found >= 0).all(axis=0)
     bad = int(np.count_nonzero(~good))
     if bad and unknown_ones == "error":
-        ends = ((columns[0], heads), (columns[-1], tails))
-        strange = dict.fromkeys(
-            name for names, found in ends for name, row in zip(names, found, strict=True) if row < 0
-        )
-        lost = dict.fromkeys(
-            name for name, row in zip(columns[1], relations, strict=True) if typed and row < 0
-        )
-        raise unknown(
-            bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], where
-        )
+        raise unknown_names((columns[0], types, columns[-1]), found, where)
     if bad and not good.any():
         raise UsageError(
             f"{at} does not know any edge of {where}",
@@ -251,4 +224,19 @@ def edge_numbers(
         )
     # They are sent to the rank with the task, in the narrowest type.
     dtype = id_dtype(max(run.nodes, len(run.relations or ())))
-    return np.stack([heads, relations, tails]).astype(dtype)[:, good], bad
+    return found.astype(dtype)[:, good], bad
+
+
+def unknown_names(
+    columns: Sequence[pa.Array | None], numbers: Array, where: str, *, what: str = "edge"
+) -> InputError:
+    """Return the error of edges or questions with unknown names, whose number is -1.
+
+    columns  heads, relations (or None) and tails
+    """
+    lost = [
+        [] if column is None else pc.unique(column.filter(pa.array(of == -1))).to_pylist()
+        for column, of in zip(columns, numbers, strict=True)
+    ]
+    bad = int(np.count_nonzero((numbers == -1).any(axis=0)))
+    return unknown(bad, [*dict.fromkeys(lost[0] + lost[2])], lost[1], where, what=what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.files import FileEntry, file_entry
+from penstock.files import FileEntry, file_entry, save_npy
 from penstock.output import Output
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
@@ -23,6 +24,7 @@ from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
+CORE = "core.npy"  # beside relations of tucker: (dim, dim, relation dim), which all share
 _MEMORY = 500_000_000  # bytes of the process, including the blocks that are read and written
 
 
@@ -33,21 +35,27 @@ def export_run(
     at, run = folder.path, Run.load(folder.path)
     checkpoint = checkpoint_name(at, options.checkpoint, run)
     found = Checkpoints(at / "checkpoints").load(checkpoint)
-    count, width, what = run.nodes, found.geometry.width, "nodes"
+    dim = found.geometry.width
+    count, width, what, core = run.nodes, dim, "nodes", None
     if options.relations:
         count, width = run.relation_vectors(found, at)[1].shape
+        core = (dim, dim, width) if run.training.model == "tucker" else None
         what = "relations" if run.inverse_suffix is None else "relations and inverses"
     context.plan(
         f"vectors of {count:,} {what}, {plural(width, 'value')} each",
         steps=(("export", f"the {checkpoint} checkpoint of {at}"),),
         memory=Need(_MEMORY + 24 * count),
-        disk=count * (2 * 4 * width + 24),
+        disk=count * (2 * 4 * width + 24) + 4 * math.prod(core or (0,)),
     )
 
     def write(source: TableSource, found: Checkpoint) -> int:
         written: dict[str, tuple[Path, FileEntry]] = {}
+        files = []
         if options.relations:
             ids, values = run.relation_vectors(found, at)
+            if core is not None:
+                shared = found.tensors["relations"][len(values) :].reshape(core)
+                files.append(save_npy(out.result, CORE, shared))
         else:
             ids = read_column(at / IDS, "id").combine_chunks()
             path = out.scratch / VALUES
@@ -63,6 +71,7 @@ def export_run(
             ids,
             values,
             written=written,
+            files=files,
             made_by="penstock embed",
             run=str(at),
             checkpoint=checkpoint,

@@ -32,6 +32,11 @@ _OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that need a graph
 # Options that would be ignored.
 _IGNORED_IN_TRAINING: Rules = (
     (
+        ("order", "buffer", "prefetch", "storage"),
+        "with --partitions 1, which is in memory",
+        lambda o: o.partitions == 1,
+    ),
+    (
         ("candidates",),
         "with --negatives all, which all relations share",
         lambda o: o.negatives == "all" and o.candidates == BY_RELATION,
@@ -147,22 +152,7 @@ class TrainingOptions(Training):
 
 @options
 class EmbedOptions(TrainingOptions):
-    """Options of ``penstock embed train``.
-
-    Parameters
-    ----------
-    model, dim, epochs, ...
-        The options of ``penstock embed train --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> embed.EmbedOptions(model="complex", dim=64, epochs=10)
-    """
+    """Options of ``penstock embed train``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,22 +198,7 @@ class GraphOptions(VectorOptions):
 
 @options
 class EvaluateOptions(GraphOptions):
-    """Options of ``penstock embed evaluate``.
-
-    Parameters
-    ----------
-    split, filtered, candidates, ...
-        The options of ``penstock embed evaluate --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> embed.EvaluateOptions(split="valid", filtered=True)
-    """
+    """Options of ``penstock embed evaluate``."""
 
     split: Literal["train", "valid", "test"] | None = None
     """split of the edges to rank [default: test]"""
@@ -265,22 +240,7 @@ Id = Annotated[str, BeforeValidator(_as_text)]
 
 @options
 class PredictOptions(GraphOptions):
-    """Options of ``penstock embed predict``.
-
-    Parameters
-    ----------
-    head, tail, relation, ...
-        The options of ``penstock embed predict --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> embed.PredictOptions(head="e12", relation="r3", top=5)
-    """
+    """Options of ``penstock embed predict``."""
 
     head: Id | None = None
     """id of the head: predict tails"""
@@ -302,22 +262,7 @@ class PredictOptions(GraphOptions):
 
 @options
 class AnswerOptions(GraphOptions):
-    """Options of ``penstock embed answer``.
-
-    Parameters
-    ----------
-    queries, relation, side, ...
-        The options of ``penstock embed answer --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> embed.AnswerOptions(queries="questions.parquet", top=20)
-    """
+    """Options of ``penstock embed answer``."""
 
     queries: ClientPath | None = None
     """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: each row asks
@@ -345,22 +290,7 @@ class AnswerOptions(GraphOptions):
 
 @options
 class ExportOptions(VectorOptions):
-    """Options of ``penstock embed export``.
-
-    Parameters
-    ----------
-    relations, checkpoint
-        The options of ``penstock embed export --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> embed.ExportOptions(relations=True)
-    """
+    """Options of ``penstock embed export``."""
 
     relations: Annotated[bool, Parameter(negative="")] = False
     """export the vectors of relations instead of nodes; NAME_inverse is the inverse of NAME, with

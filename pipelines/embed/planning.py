@@ -20,13 +20,10 @@ from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.workers import Workers
 from penstock.sizes import does_not_fit, format_bytes, free_disk
-from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.evaluation import ranking
-from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.train import node_layout
 from penstock.workers.plugin import resources
 
 if TYPE_CHECKING:
@@ -53,6 +50,7 @@ _MOST_OF_RANK, _MOST = 1024, 4096
 _BEGUN, _LOOKED_UP = 64, 128
 _DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
 _ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
+_TYPED = 56  # bytes of a node if several tables limit it by its type
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
@@ -75,12 +73,6 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
         raise UsageError(
             f"{graph.path} has no weights, which --weighted is for",
             remedy="Name their column with penstock etl --weight",
-        )
-    if training.batch is not None and training.batch > graph.num_edges:
-        raise UsageError(
-            f"a batch is larger than all edges of {graph.path}",
-            expected=f"--batch {graph.num_edges:,} or less",
-            got=f"--batch {training.batch:,}",
         )
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
@@ -117,11 +109,13 @@ def memory_to_train(
     on: Capacity | None = None,
     *,
     begin: int = 0,
+    tables: int = 0,
 ) -> int:
     """Return the approximate bytes that each worker needs at most.
 
     on     the capacity of workers [default: CPUs of unknown memory]
     begin  host memory that a warm start takes: see ``memory_to_begin``
+    tables alias tables that candidates need
     """
     table = geometry(graph, training, ranks)
     held, slots = table.partitions // ranks, 1
@@ -157,17 +151,17 @@ def memory_to_train(
         work += _step(rules, batch, negatives, sides, cores, relations)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
-    if training.by_degree:
-        # Each pair of partitions has its own alias table, unless all are in memory.
-        tables = 1 if in_memory else held**2
+    if table_count := max(tables, training.by_degree > 0):
+        # Each pair of partitions has its own alias tables, unless all are in memory.
+        pairs = 1 if in_memory else held**2
         rows = min(graph.num_nodes, held * table.rows)
-        work += _ALIAS * rows * tables
+        work += _ALIAS * rows * table_count * pairs
         if not on_gpu:
-            work += _DEGREES * graph.num_nodes
+            work += (_DEGREES + _TYPED * (table_count > 1)) * graph.num_nodes
             work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
     if not on_gpu:
         work += begin
-    needed: int = table.slot_bytes(slots + both) + graph.num_nodes * _PLACE + work
+    needed: int = (slots + both) * table.bytes + graph.num_nodes * _PLACE + work
     return needed
 
 
@@ -273,7 +267,7 @@ def disk_to_train(
     table = geometry(graph, training, ranks)
     checkpoints = 2 if graph.manifest.heldout.get("valid") else 1
     kept = table.partitions * checkpoints
-    made = (kept + (table.partitions if spare is None else spare)) * table.file_bytes
+    made = (kept + (table.partitions if spare is None else spare)) * table.bytes
     relations = len(graph.manifest.relations or ()) if training.has_relations else 0
     # A checkpoint is written beside the one that it replaces.
     made += (checkpoints + 1) * _bytes_of_relations(training.rules(relations), relations)
@@ -294,7 +288,7 @@ def spare_versions(graph: Graph, training: Training, ranks: int, there: int) -> 
         return None
     table, least = geometry(graph, training), training.held
     left = there - disk_to_train(graph, training, spare=least)
-    spare = least + max(0, left) // 2 // table.file_bytes
+    spare = least + max(0, left) // 2 // table.bytes
     return None if spare >= table.partitions else spare
 
 
@@ -309,7 +303,7 @@ def scratch_to_train(
     if in_memory(training, ranks):
         return None, None
     table, text, problem = geometry(graph, training, ranks), None, None
-    share = table.partitions // ranks * table.file_bytes
+    share = table.partitions // ranks * table.bytes
     found = ask_workers(workers.client, partial(_scratch_of, run=run)).values()
     for (host, root, disk), count in Counter(one[:3] for one in found if one[3] != one[2]).items():
         needed = share * min(count, ranks)
@@ -341,6 +335,7 @@ def fewest_partitions(
     on: Capacity | None = None,
     *,
     begin: int = 0,
+    tables: int = 0,
 ) -> int:
     """Return 1 if everything fits in memory, or else the fewest partitions that fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
@@ -354,67 +349,10 @@ def fewest_partitions(
 
     def fits(count: int) -> bool:
         chosen = replace(training, partitions=count)
-        return memory_to_train(graph, chosen, ranks, on, begin=begin) <= there
+        return memory_to_train(graph, chosen, ranks, on, begin=begin, tables=tables) <= there
 
     if fits(1):
         return 1
     counts = [ranks * count for count in within]
     first = bisect_left(counts, True, key=fits)  # more partitions never take more memory
     return counts[first] if first < len(counts) else training.partitions or 1
-
-
-def batch_problem(
-    graph: Graph, training: Training, ranks: int = 1, *, partitions_given: bool = True
-) -> UsageError | None:
-    """Return the error of a batch larger than any bucket or round; None if it is not.
-
-    training  with the final number of partitions
-    """
-    count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
-    if batch is None:
-        return None
-    if in_memory(training, ranks):
-        count = 1
-    if count == 1:
-        most = edges if ranks == 1 else edges_of_round(edges, ranks)
-    elif batch <= -(-edges // count**2):  # the mean bucket is large enough, so the largest is too
-        return None
-    else:
-        most = largest_bucket(graph, node_layout(graph.num_nodes, count, training.seed))
-    return too_large_batch(
-        batch, most, partitions=count, ranks=ranks, partitions_given=partitions_given
-    )
-
-
-def too_wide(training: Training, widest: int) -> UsageError | None:
-    """Return the error of vectors too wide for the GPUs that train; None if they are not.
-
-    widest  the most values of a vector if the model's score is a distance
-    """
-    if training.dim <= widest:
-        return None
-    return UsageError(
-        f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
-        "on a GPU",
-        expected=f"--dim {widest:,} or less",
-        got=str(training.dim),
-        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
-    )
-
-
-def too_large(
-    graph: Graph, training: Training, capacity: Capacity, ranks: int = 1, *, begin: int = 0
-) -> CapacityError | None:
-    """Return the error of training that does not fit in memory; None if it fits."""
-    needed = memory_to_train(graph, training, ranks, capacity, begin=begin)
-    there = memory_there(capacity)
-    if needed <= there:
-        return None
-    return does_not_fit(
-        f"training vectors of {graph.num_nodes:,} nodes",
-        f"on a {capacity.worker}",
-        needed,
-        there,
-        remedy="Take more --partitions, a smaller --dim, fewer --negatives, or more memory",
-        fits=capacity.limit_for(needed),
-    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import read_column
-from penstock.errors import InputError, UsageError, warn
+from penstock.arrow import one_array, read_column
+from penstock.errors import InputError, UsageError
 from penstock.kernels.embed_rules import Side
 from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.evaluation import edge_numbers, graph_of_training, plan_ranking
@@ -19,9 +19,9 @@ from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.tables.streams import ArrowStream
+from penstock.pipelines.vectors.vectors import find_ids
 from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.evaluation.predict import (
-    Predicted,
     PredictTask,
     predict,
     score_edges,
@@ -47,10 +47,8 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
     workers = plan_ranking(context, at, task.checkpoint, run, "the best answers")
     side = Side.TAIL if options.head is not None else Side.HEAD
     question = task, _node(asked, at, ids), relation_number(options.relation, at, run), side
-    found: Predicted = workers.ranks(predict, question, title="predict")[0]
-    if found.unseen:
-        warn(f"{asked!r} is not in any edge that {at} was trained on: its answers are meaningless")
-    names = ids.take(np.array([node for node, _ in found.best], np.int64)).to_pylist()
+    found = workers.ranks(predict, question, title="predict")[0]
+    names = ids.take(np.array([node for node, _ in found], np.int64)).to_pylist()
     return PredictReport(
         run=str(at),
         head=options.head,
@@ -58,7 +56,7 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
         tail=options.tail,
         checkpoint=task.checkpoint,
         answers=[
-            {"id": name, "score": score} for name, (_, score) in zip(names, found.best, strict=True)
+            {"id": name, "score": score} for name, (_, score) in zip(names, found, strict=True)
         ],
     )
 
@@ -93,22 +91,19 @@ def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
         table = pa.table(triples)
         if lost := [name for name in names if name not in table.column_names]:
             raise InputError(f"the triples have no column {lost[0]}", expected=", ".join(names))
-        columns = [table.column(name).cast(pa.string()).to_pylist() for name in names]
+        columns = [one_array(table.column(name)) for name in names]
     else:
         if any(len(row) != len(names) for row in triples):
             raise InputError("a triple has another length", expected=f"({', '.join(names)})")
-        columns = [[str(row[i]) for row in triples] for i in range(len(names))]
-    edges, _ = edge_numbers(at, run, columns, "triples")
+        columns = [pa.array([str(row[i]) for row in triples]) for i in range(len(names))]
+    edges, _ = edge_numbers(at, run, columns, "triples", "error")
     name = checkpoint_name(at, checkpoint, run)
     task = PredictTask(at, run.training, run.relations, name, top=0)
     return score_edges(task, Edges(*edges), device=False)
 
 
 def _node(name: str, at: Path, ids: pa.Array) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index(ids.cast(pa.string()), pa.scalar(name)).as_py()
+    found = find_ids(ids, [name])[0]
     if found < 0:
         raise UsageError(
             f"{at} has no vector of {name!r}",

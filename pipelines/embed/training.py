@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_workers
-from penstock.errors import PenstockError, UsageError, warn
+from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
@@ -16,29 +16,24 @@ from penstock.pipelines.embed.candidates import keep_candidates
 from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
-    batch_problem,
     check_graph,
     disk_to_train,
     fewest_partitions,
-    in_memory,
     memory_there,
     memory_to_begin,
     memory_to_train,
     scratch_to_train,
     spare_versions,
-    too_large,
-    too_wide,
 )
 from penstock.pipelines.embed.report import TrainReport
 from penstock.pipelines.embed.run import FORMAT, Run, checkpoint_name, keep_ids
 from penstock.pipelines.job.context import Context
-from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
-from penstock.workers.embed.evaluation.candidates import Candidates
+from penstock.workers.embed.evaluation.candidates import Candidates, RelationKinds
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -48,6 +43,7 @@ from penstock.workers.training.stopped import Stopped
 if TYPE_CHECKING:
     from distributed import Worker
 
+_SMALLER = "Take more --partitions, a smaller --dim, fewer --negatives, or more memory"
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -86,43 +82,19 @@ def train_vectors(
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
-    given = options.partitions is not None
 
-    def with_tables(training: Training) -> Training:
-        """Return options of the same memory: candidates need tables, like drawing by degree."""
-        if not options.candidates or training.negatives == "all":
-            return training
-        return replace(training, by_degree=training.by_degree or 1.0)
-
-    def problem_of(workers: Workers, training: Training) -> PenstockError | None:
-        """Return the error if the training does not fit these workers or buckets, else None."""
-        if workers.capacity.on_gpu and training.model in (*DISTANCES, *MATRICES):
-            widest = WIDEST_TILE
-            if training.model in DISTANCES:  # only a worker with a GPU knows
-                widest = min(ask_workers(workers.client, _widest).values())
-            if (problem := too_wide(training, widest)) is not None:
-                return problem
-        large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)
-        return large or batch_problem(graph, training, ranks, partitions_given=given)
-
-    if training.partitions is not None and (
-        problem := batch_problem(graph, training, ranks, partitions_given=given)
-    ):
-        raise problem
-    if before is None:
-        _warn_ignored(graph, training)
-    _warn_patience(training)
+    more = {"begin": begin, "tables": _tables(graph, options, training)}
     # The graph need not be partitioned: ranks distribute its nodes, and read the edges they train.
     workers = context.ranks(None, ranks)
     has = workers.capacity
     count = training.partitions or fewest_partitions(
-        graph, with_tables(training), memory_there(has), ranks, has, begin=begin
+        graph, training, memory_there(has), ranks, has, **more
     )
     training = replace(training, partitions=count)
     where = "in memory" if count == 1 else f"{count} partitions on disk, {training.held} in memory"
     if ranks > 1:
         where += f", on {ranks} ranks"
-    needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
+    needed = memory_to_train(graph, training, ranks, has, **more)
     # Before the disk is looked at: the run may lie on the one that has the scratch.
     scratch, too_small = scratch_to_train(graph, training, ranks, workers, out.result)
     held = checkpoints.folder.glob("nodes-*.table")
@@ -133,11 +105,10 @@ def train_vectors(
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
         steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
-        memory=Need(needed, memory_there(has), f"on every {has.worker}"),
+        memory=has.need(needed, _SMALLER, there=memory_there(has)),
         disk=disk,
-        problem=problem_of(workers, training) or too_small,
+        problem=_too_wide(training, workers) or too_small,
     )
-    _warn_in_memory(options, count)
     run = Run(
         graph=str(graph.path),
         graph_sha256=graph.digest,
@@ -166,36 +137,51 @@ def train_vectors(
         candidates,
         spare,
     )
-    warned = False
-
-    def warn_unknown(known: dict[str, int] | None) -> None:
-        """Warn once if no node has a vector in the run to begin with."""
-        nonlocal warned
-        if known and not known.get("nodes") and not warned:
-            warned = True
-            only = "only relations began" if any(known.values()) else "nothing began"
-            warn(f"{options.init} has no node of {graph.path}: {only} with its vectors")
-
     total, scores = graph.num_edges * training.epochs, {"mrr": "valid MRR {:.3f}"}
     with TrainingBar(total, "edges", scores=scores, quiet=context.quiet) as bar:
-
-        def on_metrics(rank: int, metrics: dict[str, Any]) -> None:
-            warn_unknown(metrics.get("known"))
-            bar.on_metrics(rank, metrics)
-
         function = "penstock.workers.embed.train:train"
-        trained: Trained = workers.ranks(function, (task,), title="train", on_metrics=on_metrics)[0]
+        trained: Trained = workers.ranks(
+            function, (task,), title="train", on_metrics=bar.on_metrics
+        )[0]
     if trained.stopped is Stopped.NAN:
         out.diverge()
         remedy = "Train again with a lower --lr or --init-scale"
         raise diverged(trained.epochs, remedy, out.result if out.has_checkpoint else None)
-    warn_unknown(trained.known)
     return TrainReport(
         run=str(out.named),
         graph=str(graph.path),
         training=training,
         trained=trained,
         tested=bool(graph.manifest.heldout.get("test")),
+    )
+
+
+def _tables(graph: Graph, options: EmbedOptions, training: Training) -> int:
+    """Return how many alias tables candidates need: one, or one per side and set of types."""
+    if not options.candidates or training.negatives == "all":
+        return 0
+    if options.candidates != BY_RELATION:
+        return 1
+    rules = training.rules(1)
+    kinds = RelationKinds.of(graph, len(graph.manifest.relations or ()))
+    return kinds.count * len(rules.sides)
+
+
+def _too_wide(training: Training, workers: Workers) -> PenstockError | None:
+    """Return the error of vectors too wide for the GPUs that train; None if they are not."""
+    if not workers.capacity.on_gpu or training.model not in (*DISTANCES, *MATRICES):
+        return None
+    widest = WIDEST_TILE
+    if training.model in DISTANCES:  # only a worker with a GPU knows
+        widest = min(ask_workers(workers.client, _widest).values())
+    if training.dim <= widest:
+        return None
+    return UsageError(
+        f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
+        "on a GPU",
+        expected=f"--dim {widest:,} or less",
+        got=str(training.dim),
+        remedy="Take a smaller --dim, another --model, or train on CPUs with --device cpu",
     )
 
 
@@ -258,33 +244,3 @@ def _widest(dask_worker: Worker) -> int:
     from penstock.kernels.cuda.embed.tiles import widest_distance
 
     return widest_distance()
-
-
-def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
-    """Warn if options of partitions on disk were given, but all partitions are in memory."""
-    names = "prefetch", "order", "buffer", "storage"
-    given = [name for name in names if getattr(options, name) != getattr(Training, name)]
-    if given and in_memory(replace(options.training, partitions=partitions), options.ranks):
-        flags = " and ".join(map(flag, given))
-        warn(f"{flags}: of no effect, as all vectors are in memory; --partitions divides them")
-
-
-def _warn_patience(training: Training) -> None:
-    """Warn if training cannot stop early: the first evaluation is always the best so far."""
-
-    patience, every, epochs = training.patience, training.validate_every, training.epochs
-    if patience is not None and (patience + 1) * every >= epochs:
-        warn(
-            f"--patience {patience}: of no effect, as there are {epochs // every} evaluations; "
-            "take a smaller --patience or --validate-every"
-        )
-
-
-def _warn_ignored(graph: Graph, training: Any) -> None:
-    about, found = graph.manifest, []
-    if not training.has_relations and about.relations and len(about.relations) > 1:
-        found.append(f"{len(about.relations):,} relations")
-    ignored = ("times",) if training.weighted else ("weights", "times")
-    found += [name for name in ignored if name in about.dtypes]
-    if found:
-        warn(f"{graph.path}: embed ignores its {' and '.join(found)}")

@@ -78,16 +78,6 @@ _IGNORED_IN_TRAINING: Rules = (
         lambda o, model, graph, ranks: not any(layer.is_linear for layer in model.layers),
     ),
     (
-        ("transpose",),
-        "in layers of gat and sage max, whose backward pass needs the transposed graph",
-        lambda o, model, graph, ranks: not all(layer.is_linear for layer in model.layers),
-    ),
-    (
-        ("transpose",),
-        "on one rank of an undirected graph, which is its own transpose",
-        lambda o, model, graph, ranks: ranks == 1 and not graph.directed,
-    ),
-    (
         ("overlap", "measure_overlap"),
         "on one rank, which does not communicate",
         lambda o, model, graph, ranks: ranks == 1,
@@ -126,18 +116,7 @@ _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.spl
     parts="Computation",
 )
 class GnnOptions(Training):
-    """Options of ``penstock gnn train``: a model, its training, and its computation.
-
-    Parameters
-    ----------
-    model, layers, hidden, ...
-        The options of ``penstock gnn train --help``, each with the text under its field below.
-
-    Examples
-    --------
-    >>> gnn.GnnOptions(model="gat", hidden=64, heads=8).training.epochs
-    200
-    """
+    """Options of ``penstock gnn train``: a model, its training, and its computation."""
 
     model: Literal["gcn", "sage", "gin", "gat"] = "gcn"
     """kind of the layers"""
@@ -218,17 +197,7 @@ class WeightsOptions:
 
 @options
 class PredictOptions(WeightsOptions):
-    """Options of ``penstock gnn predict``.
-
-    Parameters
-    ----------
-    graph, checkpoint, embeddings, ...
-        The options of ``penstock gnn predict --help``, each with the text under its field below.
-
-    Examples
-    --------
-    >>> gnn.PredictOptions(embeddings=True, checkpoint="last")
-    """
+    """Options of ``penstock gnn predict``."""
 
     embeddings: Annotated[bool, Parameter(negative="")] = False
     """also write embeddings, the input of the last layer, as a list of numbers"""
@@ -244,17 +213,7 @@ class PredictOptions(WeightsOptions):
 
 @options
 class EvaluateOptions(WeightsOptions):
-    """Options of ``penstock gnn evaluate``.
-
-    Parameters
-    ----------
-    graph, checkpoint, split, ...
-        The options of ``penstock gnn evaluate --help``, each with the text under its field below.
-
-    Examples
-    --------
-    >>> gnn.EvaluateOptions(split="valid")
-    """
+    """Options of ``penstock gnn evaluate``."""
 
     split: Literal["train", "valid", "test", "all"] = "test"
     """nodes to score, by the split that the run was trained on; all: every labelled node"""

@@ -5,12 +5,9 @@ The client lowers a model to a plan once; the ranks follow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import CapacityError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.job.plan import Need, Plan
@@ -18,36 +15,52 @@ from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.partition import partition_graph
 from penstock.workers.gnn.plan.facts import facts_of
-from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
-Lower = Callable[[Model], ModelPlan]
-# The model's plan, and why a worker has too little memory for it.
-Lowered = tuple[ModelPlan, CapacityError | None]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl per epoch; the most epochs counted
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
 
 
 def plan_on(
-    workers: Workers, graph: Graph, what: str, lowered_by: Callable[[Workers], Lowered]
+    workers: Workers,
+    graph: Graph,
+    what: str,
+    model: Model,
+    training: Training,
+    *,
+    backward: bool = True,
+    features: int | None = None,
+    outputs: int | None = None,
 ) -> Plan:
-    """Return the plan of ranks that each have a part of a graph, which may not yet be cut."""
-    count, has = workers.count, workers.capacity
+    """Return the plan of ranks that each have a part of a graph, which may not yet be cut.
+
+    backward           whether there is a backward pass, as in training
+    features, outputs  those of a run, if they differ from the graph's
+    """
+    count = workers.count
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and workers.partition_path is None:
         if not partition_path(graph, count).exists():
             return _plan_to_cut(graph, workers, what, ("run", where))
         workers.partition_path = workers.partition(graph, count)
-    made, problem = lowered_by(workers)
+    on_gpu = workers.capacity.on_gpu
+    facts = facts_of(graph, workers.partition_path, training=training, on_gpu=on_gpu)
+    if features is not None:
+        nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
+        facts = replace(facts, features=features, nonzeros=nonzeros)
+    if outputs is not None:
+        facts = replace(facts, outputs=outputs)
+    rates = _rates_of(workers)
+    made = lower(model, facts=facts, training=training, rates=rates, backward=backward)
     return Plan(
         what=what,
         steps=(("run", where),),
-        memory=Need(made.memory_bytes, has.memory, f"on every {has.worker}"),
-        problem=problem,
+        memory=workers.capacity.need(made.memory_bytes, _remedy(workers, trains=backward)),
         detail=made,
     )
 
@@ -70,49 +83,6 @@ def _plan_to_cut(graph: Graph, workers: Workers, what: str, run: tuple[str, str]
     )
 
 
-def lowering(
-    workers: Workers,
-    graph: Graph,
-    training: Training,
-    *,
-    backward: bool = True,
-    features: int | None = None,
-    outputs: int | None = None,
-) -> Lower:
-    """Return a function that lowers a model for a graph and these ranks to its plan.
-
-    backward           whether there is a backward pass, as in training
-    features, outputs  those of a run, if they differ from the graph's
-    """
-    on_gpu = workers.capacity.on_gpu
-    facts = facts_of(graph, workers.partition_path, training=training, on_gpu=on_gpu)
-    if features is not None:
-        nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
-        facts = replace(facts, features=features, nonzeros=nonzeros)
-    if outputs is not None:
-        facts = replace(facts, outputs=outputs)
-    rates = _rates_of(workers)
-    return cache(partial(lower, facts=facts, training=training, rates=rates, backward=backward))
-
-
-def too_large_to_train(workers: Workers, model: Model, lowered: Lower) -> CapacityError | None:
-    """Return the error of a plan that needs more than a worker has, None if it fits."""
-    plan, there = lowered(model), workers.capacity.memory
-    if plan.memory_bytes <= there:
-        return None
-    remedies = ["use fewer --hidden channels"]
-    if Memory.TRANSPOSE in plan.memory and all(layer.is_linear for layer in model.layers):
-        remedies.append("--transpose implicit needs less")
-    return _too_large("training", workers, plan.memory_bytes, remedies)
-
-
-def too_large_to_predict(workers: Workers, plan: ModelPlan) -> CapacityError | None:
-    """Return the error if a prediction needs more than a worker has, None if it fits."""
-    if plan.memory_bytes <= workers.capacity.memory:
-        return None
-    return _too_large("predicting", workers, plan.memory_bytes, [])
-
-
 def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     """Return the size of a run's checkpoints and metrics; ``inputs``: features of a node."""
     weights = 0
@@ -128,15 +98,14 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
-def _too_large(what: str, workers: Workers, needed: int, remedies: list[str]) -> CapacityError:
-    more = (
+def _remedy(workers: Workers, *, trains: bool) -> str:
+    """Return how a model takes less memory."""
+    remedies = ["use fewer --hidden channels"] if trains else []
+    remedies.append(
         "cut the graph into more parts with -k" if workers.count == 1 else "more parts: a larger -k"
     )
-    share = f"a part of {workers.count}" if workers.count > 1 else "the whole graph"
-    given = [] if workers.capacity.on_gpu else ["give workers more with --memory-limit"]
-    text = ", or ".join([*remedies, more, *given])
-    remedy = text[0].upper() + text[1:]
-    return workers.capacity.too_small(f"{what} on {share}", needed, remedy=remedy)
+    text = ", or ".join(remedies)
+    return text[0].upper() + text[1:]
 
 
 def _rates_of(workers: Workers) -> Rates:

@@ -17,10 +17,7 @@ from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
-    Lowered,
-    lowering,
     plan_on,
-    too_large_to_predict,
 )
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
@@ -127,15 +124,11 @@ def plan_prediction(
     if opened.features.by != "graph":  # else the training run warned
         warn_ignored(graph)
 
-    def lowered(workers: Workers) -> Lowered:
-        sizes = {"features": run.features, "outputs": run.outputs}
-        plan = lowering(workers, graph, run.training, backward=False, **sizes)(run.model)
-        return plan, too_large_to_predict(workers, plan)
-
     # A plan makes no partition.
     workers = context.ranks(None if context.plans else graph, options.parts)
     what = f"{what} of {graph.num_nodes:,} nodes of {graph.path}"
-    made = plan_on(workers, graph, what, lowered)
+    sizes = {"features": run.features, "outputs": run.outputs}
+    made = plan_on(workers, graph, what, run.model, run.training, backward=False, **sizes)
     # Approximate: fewer columns take less.
     width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
     numbers = columns.embeddings * width + columns.probabilities * run.outputs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 
 from penstock.files import atomic
 from penstock.graph import Graph
@@ -12,20 +11,15 @@ from penstock.options import given_options
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
-    Lowered,
     disk_to_train,
-    lowering,
     plan_on,
-    too_large_to_train,
 )
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job.context import Context
-from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
-from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
@@ -58,15 +52,11 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     about = graph.manifest
     assert about.features is not None
 
-    def lowered_by(workers: Workers) -> Lowered:
-        lowered = lowering(workers, graph, training)
-        return lowered(model), too_large_to_train(workers, model, lowered)
-
     # A plan makes no partition.
     workers = context.ranks(None if context.plans else graph, options.parts)
     layers = plural(len(model.layers), "layer")
     what = f"a model of {layers}, {epochs_text(training.epochs, seen)}"
-    made = plan_on(workers, graph, what, lowered_by)
+    made = plan_on(workers, graph, what, model, training)
     context.plan(
         what,
         steps=made.steps,
@@ -139,9 +129,3 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         ignored=ignored(graph),
         profile=str(out.named / "profile.json") if training.profile else None,
     )
-
-
-def unnamed_run(graph: Path) -> Path:
-    """Return an unused folder next to a graph, for a run that is only planned."""
-    run = sibling(graph, "run")
-    return run if not run.exists() else unnamed_run(run)

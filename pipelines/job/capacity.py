@@ -16,6 +16,7 @@ from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
 from penstock.limits import limit_for, usable_memory
+from penstock.pipelines.job.plan import Need
 from penstock.sizes import does_not_fit, plural
 
 if TYPE_CHECKING:
@@ -63,6 +64,16 @@ class Capacity:
         """Return the least --memory-limit that gives a worker ``needs`` bytes, or None."""
         limit = -(-limit_for(needs) // 10**6)
         return f"--memory-limit {limit}MB" if limit * 10**6 <= self.largest_limit else None
+
+    def need(self, size: int, remedy: str, *, there: int | None = None) -> Need:
+        """Return the need of ``size`` bytes on every worker; its error names a limit that would do.
+
+        there  bytes that may be used [default: all of a worker's]
+        """
+        limit = self.limit_for(size)
+        remedy = remedy if limit is None else f"{remedy}; {limit} would fit"
+        there = self.memory if there is None else there
+        return Need(size, there, f"on every {self.worker}", remedy=remedy)
 
     def too_small(
         self, what: str, needs: int, *, remedy: str, has: int | None = None

@@ -13,8 +13,7 @@ from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.system_errors import from_system
-from penstock.workers import compiling
-from penstock.workers.comm.single import run_single
+from penstock.workers.comm.single import call_named, run_single
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -65,7 +64,8 @@ def run_ranks(
     """
     from penstock.cluster import gang
 
-    function = partial(compiling.call, None if quiet else title, function)
+    if isinstance(function, str):
+        function = partial(call_named, function)
     if ranks > 1:
         try:
             return gang.run(

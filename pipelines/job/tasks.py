@@ -14,7 +14,6 @@ from penstock.cluster.query import ask_scheduler, of_pieces, scheduler_gone
 from penstock.errors import ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.system_errors import MORE_MEMORY, from_system
-from penstock.workers import compiling
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -44,14 +43,13 @@ def run_tasks(
         return []
     # Keys are unique: Dask would treat a second task of the same key as the first.
     name = f"{step.__name__.strip('_')}-{uuid4().hex}"
-    work = step if quiet else partial(compiling.call, title, step)
     if isinstance(client, Executor):
-        futures = [client.submit(work, *call, **shared) for call in calls]
+        futures = [client.submit(step, *call, **shared) for call in calls]
         completed, key = as_completed, id
     else:
         wanted = of_pieces(client)
         futures = [
-            client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}", resources=wanted)
+            client.submit(step, *call, **shared, pure=False, key=f"{name}-{i}", resources=wanted)
             for i, call in enumerate(calls)
         ]
         completed, key = partial(_as_completed, client=client), attrgetter("key")

@@ -85,7 +85,7 @@ def _of_training(name: str, folder: Path) -> Iterator[Table | str]:
     run = Run.load(folder)
 
     def chosen(source: TableSource, found: Checkpoint) -> tuple[Array, Array, Array] | None:
-        if found.geometry.slot_bytes(1) > available_memory() // 2:
+        if found.geometry.bytes > available_memory() // 2:
             return None
         _, part = next(source.parts())
         some, drawn = _spread(len(part))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import positions
 from penstock.errors import InputError, UsageError
 from penstock.options import shown
 from penstock.paths import client_input, client_path
@@ -241,13 +242,11 @@ class Vectors:
 def find_ids(ids: pa.Array, wanted: Any) -> Array:
     """Return where ``wanted`` are among ids: see ``Vectors.find``."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
     if asked.type != ids.type:
         asked = _cast(asked, ids.type)
-    found = pc.index_in(asked, value_set=ids, skip_nulls=True)
-    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+    return positions(ids, asked)
 
 
 def _as_arrow(wanted: Any) -> pa.Array:

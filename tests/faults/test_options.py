@@ -45,6 +45,7 @@ word2vec train {given}/walks {out} --graph {given}/graph --walks 20         | --
 embed train {given}/graph {out} --parts 2 --partitions 6                    | partitions
 embed train {given}/graph {out} --parts 300                                 | 300
 embed train {given}/graph {out} --chunk 2000                                | --chunk
+embed train {given}/graph {out} --partitions 1 --order beta                 | --order
 embed train {given}/graph {out} --n3 0.1 --l2 0.1                           | --n3
 embed train {given}/graph {out} --reciprocal --corrupt tail                 | --corrupt
 gnn train {given}/graph {out} --heads 2                                     | --heads
@@ -55,7 +56,6 @@ gnn train {given}/graph {out} --layers 1 --hidden 7                         | --
 order -k 200 --capacity 5                                                   | capacity
 gnn train {given}/graph {out} --model gat --order aggregate                 | --order
 gnn train {given}/graph {out} --model sage --aggregate max --weighted       | --weighted
-gnn train {given}/graph {out} --transpose implicit                          | --transpose
 gnn train {given}/graph {out} --no-overlap                                  | overlap
 gnn train {given}/graph {out} --measure-overlap 7                           | overlap
 gnn train {given}/graph {out} -k 2 --cluster threads                        | threads

@@ -11,7 +11,7 @@ def vectors(folder, name="last"):
     try:
         parts = []
         for partition, size in enumerate(source.layout.sizes):
-            parts.append([array[:size].copy() for array in source.optimizer_states(partition)])
+            parts.append([array[:size].copy() for array in source.slot(partition)])
         order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
         joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
         return [array[np.argsort(order)] for array in joined], found.tensors, found.about

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.arrays import AnyArray
@@ -203,6 +204,11 @@ class _Persistent:
 
     def close(self) -> None:
         """Release nothing."""
+
+
+def call_named(name: str, *arguments: Any) -> Any:
+    """Call the function ``module:function``; only here its module is imported."""
+    return resolve_name(name)(*arguments)
 
 
 def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

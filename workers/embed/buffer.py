@@ -1,6 +1,6 @@
 """The partitions in memory: a few slots, in an order in which swaps hide behind training.
 
-    with PartitionBuffer(table, versions, schedule, sizes=layout.sizes, initial=draw) as buffer:
+    with PartitionBuffer(table, schedule, sizes=layout.sizes, initial=draw) as buffer:
         for visit in buffer.visits(epoch, start=position):
             for phase in visit:          # edges of evicted partitions; the swap; all other edges
                 edges = buckets.phase(
@@ -11,7 +11,7 @@
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
-                table.publish(versions.changed)
+                table.publish()
 
 All slots are one array, so a batch can use rows of any partition in the buffer: the row of a node
 is ``first_rows[partition] + its row in the partition``.
@@ -33,7 +33,6 @@ from penstock.partition.order import State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.storage import Moved, Slot
 from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
-from penstock.workers.embed.storage.versions import Versions
 
 Initial = Callable[[int, Slot], None]
 """Fills a slot with the initial version of a partition: values drawn, states zero."""
@@ -86,37 +85,23 @@ class Traffic:
 class PartitionBuffer:
     """Slots in host or GPU memory, filled and swapped by a schedule.
 
-    Parameters
-    ----------
-    table, versions
-        The partitions on disk, and the newest version of each.
-    schedule
-        Which partitions are in memory together, and when.
-    sizes
-        Nodes of each partition.
-    initial
-        Fills the slot of a partition that was never written.
-    prefetch
-        Whether swaps run while ``during`` is trained; otherwise training waits. Both train the
-        same edges in the same order.
-    xp
-        NumPy, or CuPy for slots on the current GPU.
-    before_visit
-        Called with the epoch and the number of each state before its partitions are used: it may
-        fetch them from another rank.
+    table         the partitions on disk
+    schedule      which partitions are in memory together, and when
+    sizes         nodes of each partition
+    initial       fills the slot of a partition that was never written
+    prefetch      whether swaps run while ``during`` is trained; otherwise training waits. Both
+                  train the same edges in the same order
+    xp            NumPy, or CuPy for slots on the current GPU
+    before_visit  called with the epoch and the number of each state before its partitions are used:
+                  it may fetch them from another rank
 
-    Attributes
-    ----------
-    values : (slots * rows, width) float32
-    state : (slots * rows, states * width) float32, the optimizer's of each row, as kernels take it
-    first_rows : dict of the first row of each partition that is in the buffer
-    traffic : bytes moved by swaps, and their time; replace it to count each epoch by itself
+    values, state  of all slots, as kernels take them
+    traffic        bytes moved by swaps, and their time; replace it to count each epoch by itself
     """
 
     def __init__(
         self,
         table: PartitionFiles,
-        versions: Versions,
         schedule: BucketSchedule,
         *,
         sizes: Sequence[int],
@@ -128,7 +113,7 @@ class PartitionBuffer:
         geometry = table.geometry
         assert len(sizes) == geometry.partitions
         assert max(sizes) <= geometry.rows
-        self.table, self.versions, self.schedule = table, versions, schedule
+        self.table, self.schedule = table, schedule
         self._sizes, self._prefetch, self._xp = tuple(sizes), prefetch, xp
         self._initial: Initial | None = initial
         self._before_visit = before_visit
@@ -151,15 +136,9 @@ class PartitionBuffer:
         return {partition: slot * rows for partition, slot in self._slot_of.items()}
 
     def slot(self, partition: int) -> Slot:
-        """Return the arrays of a partition that is in the buffer, its spare rows included.
-
-        Its state is only cut into arrays of the table's shape: ``state_rows`` puts it together.
-        """
-        geometry = self.table.geometry
-        first = self._slot_of[partition] * geometry.rows
-        rows = slice(first, first + geometry.rows)
-        state = self.state[rows].reshape(geometry.states, geometry.rows, geometry.width)
-        return [self.values[rows], *state]
+        """Return the memory of a partition that is in the buffer, its spare rows included."""
+        first, rows = self.first_rows[partition], self.table.geometry.rows
+        return self.values[first : first + rows], self.state[first : first + rows]
 
     # -- training --------------------------------------------------------------------------------
 
@@ -167,13 +146,6 @@ class PartitionBuffer:
         """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
 
         A state is yielded when the swap before it is done.
-
-        Parameters
-        ----------
-        epoch
-            Determines the partition of each label, and when each share of a bucket is trained.
-        start
-            The first state; not 0 if an epoch is resumed.
         """
         for step in self.schedule.scheduled(epoch):
             if step.number < start:
@@ -199,13 +171,8 @@ class PartitionBuffer:
     def flush(self) -> None:
         """Write every partition that was trained since it was read or written, and wait."""
         self.wait()
-        writes = []
-        for partition in self._slot_of.keys() - self._clean:
-            version = self.versions.next(partition)
-            writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes], Traffic())
-        for version, _ in writes:
-            self.versions.wrote(version)
+        changed = self._slot_of.keys() - self._clean
+        self._wait_for([self.table.write(self.slot(p), p) for p in changed], Traffic())
         self._clean.update(self._slot_of)
 
     def finite(self) -> bool:
@@ -221,7 +188,7 @@ class PartitionBuffer:
     def _look_at(self, partition: int) -> None:
         """Check whether a partition is finite; ``finite`` reads a GPU's answer later."""
         are_finite = kernel("finite", self.values).are_finite
-        self._found += [are_finite(array) for array in self.arrays(partition)]
+        self._found += [are_finite(array) for array in self.slot(partition)]
 
     def wait(self) -> None:
         """Wait for running swaps."""
@@ -254,16 +221,14 @@ class PartitionBuffer:
         for evict, load in pairs:
             self._look_at(evict)
             slot = self.slot(evict)
-            store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
             self._slot_of[load] = number
             self._clean.discard(evict)
-            if wanted.number:
+            if self.table.newest[load]:
                 self._clean.add(load)
-                future = self.table.exchange(slot, store=store, load=wanted)
+                future = self.table.exchange(slot, store=evict, load=load)
             else:
-                future = self._filled_after(self.table.write(slot, store), load)
-            self.versions.wrote(store)
+                future = self._filled_after(self.table.write(slot, evict), load)
             self._pending.append(future)
             self.traffic.swaps += 1
         if not self._prefetch:
@@ -299,25 +264,16 @@ class PartitionBuffer:
         """Give a partition a slot, which the caller fills."""
         self._slot_of[partition] = self._free()
 
-    def arrays(self, partition: int) -> list[AnyArray]:
-        """Return values and state of a partition in the buffer, without a copy, to be sent."""
-        rows = self.table.geometry.rows
-        first = self._slot_of[partition] * rows
-        return [array[first : first + rows] for array in (self.values, self.state)]
-
     def replace(self, leaving: int, coming: int) -> None:
         """Note that the slot of one partition was filled with another from another rank."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
         self._clean.discard(leaving)
         self.table.forget(leaving)
-        self.versions.dropped(leaving)
 
     def put_away(self, partition: int) -> None:
         """Write a partition in the buffer, and drop it."""
         self._look_at(partition)
-        version = self.versions.next(partition)
-        self._wait_for([self.table.write(self.slot(partition), version)], self.traffic)
-        self.versions.wrote(version)
+        self._wait_for([self.table.write(self.slot(partition), partition)], self.traffic)
         self.forget(partition)
 
     def forget(self, partition: int) -> None:
@@ -330,10 +286,9 @@ class PartitionBuffer:
         return next(n for n in range(self.slots) if n not in taken)
 
     def _load(self, partition: int) -> Future[Moved]:
-        version = self.versions.current(partition)
-        if version.number:
+        if self.table.newest[partition]:
             self._clean.add(partition)
-            return self.table.read(version, self.slot(partition))
+            return self.table.read(partition, self.slot(partition))
         now = time.perf_counter()
         self._fill(partition)
         done: Future[Moved] = Future()
@@ -414,20 +369,6 @@ class BufferVisit:
         if not self._swapped:
             self._swapped = True
             self._buffer.swap(self.swaps)
-
-
-def state_rows(slot: Slot) -> AnyArray:
-    """Return the optimizer's state of a slot as one array, one row per node."""
-    if len(slot) == 1:
-        return slot[0][:, :0]
-    first, states = slot[1], len(slot) - 1
-    rows, width = first.shape
-    strides = (states * width * first.itemsize, first.itemsize)
-    if isinstance(first, np.ndarray):
-        return np.lib.stride_tricks.as_strided(first, (rows, states * width), strides)
-    from cupy.lib.stride_tricks import as_strided
-
-    return as_strided(first, (rows, states * width), strides)
 
 
 def _zeros(xp: Any, rows: int, width: int) -> AnyArray:

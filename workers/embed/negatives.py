@@ -79,7 +79,7 @@ class Negatives:
                 return drawn
 
             return draw
-        kinds = len(self.kinds.leads_to[Side.TAIL])
+        kinds = self.kinds.count
 
         @cache
         def pool_of(side: Side, kind: int) -> NegativePool:

@@ -14,9 +14,8 @@ from penstock.errors import UsageError
 from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.storage import PAGE, Slot, Version
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes, open_table
-from penstock.workers.embed.storage.place import read_page
+from penstock.workers.embed.storage import Slot
+from penstock.workers.embed.storage.direct import PartitionFiles, new_slot, open_table
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 
 if TYPE_CHECKING:
@@ -81,13 +80,12 @@ class RankSource(VectorSource):
     ) -> None:
         self.comm, self.layout, self.relations = comm, layout, relations
         self.held, self.buffer, self.whole = held, buffer, whole
-        newest = buffer.versions.newest
-        self._disk = TableSource(buffer.table, newest, layout, relations, device=device)
+        self._disk = TableSource(buffer.table, layout, relations, device=device)
 
     def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Yield the partitions of this rank."""
         for partition in self.held:
-            of = self.buffer.arrays if self.whole else self._disk.optimizer_states
+            of = self.buffer.slot if self.whole else self._disk.slot
             yield (
                 int(self.layout.starts[partition]),
                 of(partition)[0][: self.layout.sizes[partition]],
@@ -104,27 +102,24 @@ class RankSource(VectorSource):
 
 
 class TableSource(VectorSource):
-    """The given versions of a table on disk, one partition at a time in memory.
+    """The partitions of a table on disk, one at a time in memory.
 
-    slot       memory for the partition [default: newly allocated]
     in_blocks  whether partitions do not fit, so that a block of rows is in memory at a time
     """
 
     def __init__(
         self,
         table: PartitionFiles,
-        versions: Sequence[Version],
         layout: NodeLayout,
         relations: AnyArray | None,
         *,
         device: bool = False,
-        slot: Slot | None = None,
         in_blocks: bool = False,
     ) -> None:
-        self.table, self.versions, self.device = table, versions, device
-        self.in_blocks = in_blocks
-        self.layout, self.relations, self._slot = layout, relations, slot
-        self._held: tuple[int, list[AnyArray]] | None = None
+        self.table, self.device, self.in_blocks = table, device, in_blocks
+        self.layout, self.relations = layout, relations
+        self._memory: Slot | None = None
+        self._held: int | None = None
 
     def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Read and yield every partition, whole or in blocks."""
@@ -134,21 +129,16 @@ class TableSource(VectorSource):
                 for row, rows in self.vectors(partition):
                     yield first + row, self._placed(rows)
             else:
-                yield first, self._read(partition)[0][:size]
+                yield first, self.slot(partition)[0][:size]
 
     def mapped(self, partition: int) -> list[Array]:
         """Return values and states of a partition, mapped: (rows, values per row) each."""
-        version, geometry = self.versions[partition], self.table.geometry
-        path = self.table.path(version)
-        self.table.check([version])
-        read_page(version, geometry, np.fromfile(path, np.uint8, PAGE).data, path)
-        found: list[Array] = []
-        at = PAGE
-        for width in (geometry.width, geometry.width * geometry.states):
-            if width:
-                found.append(np.memmap(path, np.float32, "r", at, (geometry.rows, width)))
-                at += found[-1].nbytes
-        return found
+        self.table.check(partition)
+        path, shapes = self.table.path(partition), self.table.geometry.shapes
+        values: Array = np.memmap(path, np.float32, "r", 0, shapes[0])
+        if not shapes[1][1]:
+            return [values]
+        return [values, np.memmap(path, np.float32, "r", values.nbytes, shapes[1])]
 
     def vectors(self, partition: int) -> Iterator[tuple[int, Array]]:
         """Read the vectors of a partition's nodes: yield the first row of a block, and it."""
@@ -165,32 +155,18 @@ class TableSource(VectorSource):
         there: DeviceArray = cupy.asarray(block)
         return there
 
-    def optimizer_states(self, partition: int) -> list[AnyArray]:
-        """Return a whole partition with the optimizer's arrays."""
-        return self._read(partition)
-
     def close(self) -> None:
         """Close the table."""
         self.table.close()
 
-    def _read(self, partition: int) -> list[AnyArray]:
-        if self._held is not None and self._held[0] == partition:
-            return self._held[1]
-        slot = self._own_slot() if self._slot is None else list(self._slot)
-        self._slot, self._held = slot, None
-        self.table.read(self.versions[partition], slot).result()
-        self._held = partition, slot
-        return slot
-
-    def _own_slot(self) -> list[AnyArray]:
-        geometry = self.table.geometry
-        shape = geometry.arrays, geometry.rows, geometry.width
-        if self.device:
-            import cupy
-
-            return list(cupy.empty(shape, np.float32))
-        data = aligned_bytes(geometry.slot_bytes(1)).view(np.float32)
-        return list(data.reshape(shape))
+    def slot(self, partition: int) -> Slot:
+        """Return values and states of a partition, valid until the next is read."""
+        memory = self._memory = self._memory or new_slot(self.table.geometry, device=self.device)
+        if self._held != partition:
+            self._held = None
+            self.table.read(partition, memory).result()
+            self._held = partition
+        return memory
 
 
 def check_trained(folder: Path, found: Checkpoint) -> None:
@@ -204,22 +180,20 @@ def check_trained(folder: Path, found: Checkpoint) -> None:
 
 
 def open_checkpoint(
-    folder: Path, name: str, *, device: bool = False, slot: Slot | None = None
+    folder: Path, name: str, *, device: bool = False
 ) -> tuple[TableSource, Checkpoint]:
     """Return the vectors of checkpoint ``name`` in the folder of a run's checkpoints.
 
-    device  whether they are read into this worker's GPU
-    slot    memory for a partition [default: newly allocated, in blocks if memory is short]
+    device  whether they are read into this worker's GPU; in blocks if memory is short
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
     layout = NodeLayout.open(folder)
-    in_blocks = slot is None and found.geometry.slot_bytes(1) > _MEMORY * free_memory(device=device)
-    table = open_table(folder, found.geometry, device=device and not in_blocks)
+    in_blocks = found.geometry.bytes > _MEMORY * free_memory(device=device)
+    given = folder, found.geometry, found.versions, found.number
+    table = open_table(*given, device=device and not in_blocks)
     relations = found.tensors.get("relations")
-    source = TableSource(
-        table, found.versions, layout, relations, device=device, slot=slot, in_blocks=in_blocks
-    )
+    source = TableSource(table, layout, relations, device=device, in_blocks=in_blocks)
     return source, found
 
 

@@ -22,7 +22,6 @@ NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
 RESUMABLE = (
     "epochs",
     "validate_every",
-    "validate_sample",
     "patience",
     "checkpoint_epochs",
     "checkpoint_minutes",
@@ -126,7 +125,7 @@ class Training:
     corrupt: Literal["tail", "head", "both"] = "both"
     """what negatives replace"""
     batch: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
-    """edges in a batch [default: 1000, or all if there are fewer]"""
+    """edges in a batch, at most; out of core they are between two partitions [default: 1000]"""
     chunk: Count | None = None
     """edges that share negatives [default: a batch]"""
 

@@ -60,9 +60,9 @@ from penstock.workers.embed.ranks.rounds import (
 )
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.schedule.theorem import Condition, Machine
-from penstock.workers.embed.source import RankSource, VectorSource, open_checkpoint
+from penstock.workers.embed.source import RankSource, VectorSource
 from penstock.workers.embed.spec import BATCH
-from penstock.workers.embed.storage import RESTORE, Geometry, Slot, Version
+from penstock.workers.embed.storage import RESTORE, Geometry, Slot
 from penstock.workers.embed.storage.direct import open_table
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -157,7 +157,7 @@ class EmbedTrainer(Trainer):
         states = self.rules.state_width(1)
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states)
-        self.versions = self.checkpoints.versions(geometry, self._saved)
+        newest, number = self.checkpoints.versions(geometry, self._saved)
         if comm.rank == 0:  # no rank writes here before all have opened
             self.checkpoints.clean()
         self.bucket_schedule = self._bucket_schedule()
@@ -171,13 +171,13 @@ class EmbedTrainer(Trainer):
 
             made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
             scratch = Path(opened.enter_context(made))
-        self.table = open_table(
-            task.checkpoints, geometry, scratch=scratch, device=gpu(), storage=training.storage
-        )
+        given = task.checkpoints, geometry, newest, number
+        self.table = open_table(*given, scratch=scratch, device=gpu(), storage=training.storage)
         opened.callback(self.table.close)
-        self.table.check(self.versions.newest)
+        for partition in range(count):
+            self.table.check(partition)
         self.warm = None
-        if task.init is not None and not all(v.number for v in self.versions.newest):  # a lost rank
+        if task.init is not None and not all(self.table.newest):  # a lost rank
             self.warm = WarmStart(
                 task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
             )
@@ -187,7 +187,6 @@ class EmbedTrainer(Trainer):
         holders = self._first_holders()
         buffer = PartitionBuffer(
             self.table,
-            self.versions,
             self.bucket_schedule,
             sizes=self.layout.sizes,
             initial=self._initial,
@@ -297,8 +296,7 @@ class EmbedTrainer(Trainer):
     def _initial(self, partition: int, slot: Slot) -> None:
         nodes = self.layout.nodes_of(partition)
         fill_nodes(self.training.seed, nodes, slot[0], self.training.scale)
-        for state in slot[1:]:
-            state[:] = 0
+        slot[1][:] = 0
         if self.warm is not None:
             self.warm.fill(nodes, slot)
 
@@ -338,7 +336,6 @@ class EmbedTrainer(Trainer):
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
-        self._compare_alike(position)
         return position
 
     def _position(self, about: dict[str, Any]) -> Position:
@@ -358,27 +355,6 @@ class EmbedTrainer(Trainer):
             got=got,
             remedy=RESTORE,
         )
-
-    def _compare_alike(self, position: Position) -> None:
-        """Rank the best vectors again if they were ranked with another sample of edges."""
-        if self.validation is None or position.scores is None:
-            return
-        if not self.checkpoints.has(BEST):
-            position.best_epoch, position.best, position.scores, position.bad = 0, None, None, 0
-            return
-        edges, _ = self.validation
-        if position.scores.get("ranks") == edges.count * len(self.rules.sides):
-            return
-        self.buffer.receive(0)  # the buffer is still empty
-        folder, slot = self.task.checkpoints, self.buffer.slot(0)
-        source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
-        try:
-            scores = self._scores(source)
-        finally:
-            source.close()
-            self.buffer.forget(0)
-        position.scores = self.comm.allgather(scores)[0]
-        position.best = position.scores["mrr"]
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -491,8 +467,6 @@ class EmbedTrainer(Trainer):
         """Train one state of the buffer per step, with its swap."""
         position, edges = self.position, self.graph.num_edges
         self._done_before = position.epoch * edges + self.epoch_edges
-        if self.warm is not None:
-            self._log(known=self.initialised)
         while position.epoch < self.training.epochs:
             self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
             self.busy.pause()
@@ -514,10 +488,9 @@ class EmbedTrainer(Trainer):
 
     def _is_disk_full(self) -> bool:
         """Return whether the versions of the next state may exceed the spare ones."""
-        if self.task.spare is None or self.versions.number == 0:
+        if self.task.spare is None or self.table.number == 0:
             return False
-        changed = {version.partition for version in self.versions.changed}
-        return len(changed | self.buffer.first_rows.keys()) > self.task.spare
+        return len({*self.table.changed, *self.buffer.first_rows}) > self.task.spare
 
     def _visit(self, visit: BufferVisit) -> None:
         """Train this rank's edges of a state, and combine the results of all ranks.
@@ -752,24 +725,24 @@ class EmbedTrainer(Trainer):
 
     def save(self, *, best: bool) -> None:
         """Write a checkpoint: every rank its partitions, then rank 0 the file that names them."""
-        comm, versions = self.comm, self.versions
+        comm, table = self.comm, self.table
         self.buffer.flush()
-        self.table.publish(versions.changed)
-        newest: dict[int, Version] = {}
-        for found in comm.allgather([versions.newest[p] for p in self.moves.held]):
-            newest |= {version.partition: version for version in found}
+        table.publish()
+        newest: dict[int, int] = {}
+        for found in comm.allgather({p: table.newest[p] for p in self.moves.held}):
+            newest |= found
         if comm.rank == 0:
             tensors, about = self._checkpoint_body()
             self.checkpoints.save(
-                self.table.geometry,
+                table.geometry,
                 [newest[p] for p in range(self.layout.partitions)],
-                versions.number + 1,
+                table.number + 1,
                 tensors,
                 about,
                 names=(LAST, BEST) if best else (LAST,),
             )
         comm.barrier()  # before the next publish: rank 0 removes versions without a checkpoint
-        versions.saved()
+        table.saved()
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the rest of a checkpoint besides partitions: relations, and its position."""

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import read_column
+from penstock.arrow import positions, read_column
 from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
-from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.storage.versions import BEST, Checkpoints
@@ -82,7 +81,7 @@ class WarmStart:
         wanted = self.positions[nodes]
         here = np.flatnonzero(wanted >= 0)
         for at, rows, is_state in self._rows(wanted[here]):
-            (state_rows(slot) if is_state else slot[0])[here[at]] = to_device(rows)
+            slot[is_state][here[at]] = to_device(rows)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
         """Yield blocks of rows, values or states, with their indices in ``wanted``."""
@@ -125,13 +124,11 @@ def numbers_of(ids: Any, run: Path) -> Array:
     Ids of another type are compared as text.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     old = read_column(run / IDS, "id")
     if ids.type != old.type:
         ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
-    found = pc.index_in(ids, value_set=old)
-    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+    return positions(old, ids)
 
 
 def newest(folder: Path) -> str:

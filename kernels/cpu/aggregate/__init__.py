@@ -45,11 +45,6 @@ def gather(
     )
 
 
-def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
-    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose."""
-    _scatter(tuple(csr_fields(block, out)), read_only(grad, out), out)
-
-
 def gather_max(block: ScaledCSR, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
     """Write the maximum of each feature over a row's columns, and the argmax at ``arg``."""
     _gather_max(
@@ -116,33 +111,6 @@ def _gather(
         sum_row(block, row, pointer(x), stride(x), target, width)
         if has_epilogue:
             epilogue_row(epilogue, row, target, width, pointer(words))
-
-
-@njit(cache=True, nogil=True)
-def _scatter(rows: Any, grad: Array, out: Array) -> None:
-    block = csr_pointers(rows)
-    width = out.shape[1]
-    scaled = np.empty(width, out.dtype)
-    one = block.one
-    for row in range(len(grad)):
-        value = pointer(scaled)
-        left = block.left[row] if block.has_left else one
-        given = moved(pointer(grad), row * stride(grad))
-        for f in range(width):
-            value[f] = left * given[f]
-        for e in range(block.indptr[row], block.indptr[row + 1]):
-            column = np.int64(block.indices[e])
-            factor = block.weights[e] if block.has_weights else one
-            factor *= block.right[column] if block.has_right else one
-            target = moved(pointer(out), column * stride(out))
-            for f in range(width):
-                target[f] += factor * value[f]
-        if block.has_diagonal:
-            factor = block.diagonal[row]
-            factor *= block.right[row] if block.has_right else one
-            target = moved(pointer(out), row * stride(out))
-            for f in range(width):
-                target[f] += factor * value[f]
 
 
 @njit(cache=True, nogil=True)

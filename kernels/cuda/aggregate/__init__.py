@@ -82,25 +82,6 @@ def gather(
         launch_blocks(_FILE, f"join_sums<{kinds}>", len(cut.rows), 256, *ends, *row_end)
 
 
-def scatter(block: ScaledCSR, grad: DeviceArray, out: DeviceArray) -> None:
-    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose.
-
-    The order of additions is not fixed: results differ in their last bits between runs.
-    """
-    cut = long_rows(block.indptr).cut(0, block.rows)
-    launch(
-        _FILE,
-        f"scatter<{c_value(grad)}, {c_id(block.indices)}>",
-        (block.rows + len(cut.pieces)) * 32,
-        *(block.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(block.rows)),
-        block.indices,
-        *(vector(part, grad) for part in (block.weights, block.left, block.right, block.diagonal)),
-        *matrix(grad),
-        *matrix(out),
-        np.int32(grad.shape[1]),
-    )
-
-
 def gather_max(
     block: ScaledCSR, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
 ) -> None:

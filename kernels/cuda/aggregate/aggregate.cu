@@ -46,10 +46,6 @@
 // instance: join_sums<float, Bf16>
 // instance: join_sums<double, double>
 // instance: narrow
-// instance: scatter<float, int>
-// instance: scatter<float, long long>
-// instance: scatter<double, int>
-// instance: scatter<double, long long>
 // instance: keys_of_columns<int>
 // instance: keys_of_columns<long long>
 // instance: rows_in_order<int>
@@ -174,36 +170,6 @@ __launch_bounds__(256) __global__
       left, right, diagonal, columns, x, x_stride, out, out_stride,
       {bias, skip, skip_stride, activation, drop}};
   join_pieces(first_piece, offset, partial, width, long_rows, WriteSum<Value, Stored>{ending});
-}
-
-// One warp per row or piece, its lanes over features; the only sums without a fixed order.
-template <typename Value, typename Id>
-__global__ void scatter(const i64* indptr, const i64* pieces, i64 piece_count, i64 rows,
-                        const Id* __restrict__ indices, const Value* __restrict__ weights,
-                        const Value* __restrict__ left, const Value* __restrict__ right,
-                        const Value* __restrict__ diagonal, const Value* __restrict__ grad,
-                        i64 grad_stride, Value* out, i64 out_stride, int width) {
-  const Spans spans = {indptr, pieces, piece_count, 0, rows, 0};
-  const i64 warps = thread_count() / kLanes, count = spans.count();
-  for (i64 n = thread_number() / kLanes; n < count; n += warps) {
-    const Span span = spans.at(n);
-    if (span.row < 0) continue;
-    const i64 row = span.row;
-    for (int feature = threadIdx.x % kLanes; feature < width; feature += kLanes) {
-      Value value = __ldg(grad + row * grad_stride + feature);
-      if (left) value *= __ldg(left + row);
-      for (i64 edge = span.low; edge < span.high; ++edge) {
-        const Id column = __ldg(indices + edge);
-        Value factor = weights ? __ldg(weights + edge) : Value(1);
-        if (right) factor *= __ldg(right + column);
-        atomicAdd(out + column * out_stride + feature, factor * value);
-      }
-      if (diagonal && span.low == span.start) {
-        const Value factor = __ldg(diagonal + row) * (right ? __ldg(right + row) : Value(1));
-        atomicAdd(out + row * out_stride + feature, factor * value);
-      }
-    }
-  }
 }
 
 constexpr int kEdgesAThread = 8;

@@ -60,7 +60,7 @@ def test_answers_are_of_one_checkpoint(graph, tmp_path):
     embed.train(graph, run, epochs=1, **options)
     about = Run.load(run)
     task = PredictTask(run, about.training, about.relations, "last", 3, number=1)
-    assert len(predict(SingleRank(), task, 0, 0, Side.TAIL).best) == 3
+    assert len(predict(SingleRank(), task, 0, 0, Side.TAIL)) == 3
     embed.train(graph, run, epochs=2, resume=True, **options)
     with pytest.raises(InputError) as error:
         predict(SingleRank(), task, 0, 0, Side.TAIL)

@@ -10,7 +10,7 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import InputError, OutputExists, PenstockError, PenstockWarning, UsageError
+from penstock.errors import InputError, OutputExists, PenstockError, UsageError
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.vectors import Vectors
@@ -66,15 +66,13 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(tmp_pat
         assert [of[f"hits{k}"] for k in (1, 3, 10)] == [np.mean(rank <= k) for k in (1, 3, 10)]
 
 
-def test_nodes_in_no_training_edge_are_counted_and_warned_of(tmp_path):
+def test_nodes_in_no_training_edge_are_counted(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
     (tmp_path / "test.txt").write_text("a\tr\tc\nnew\tr\ta\nb\tr\tnew\n")
     etl(tmp_path / "train.txt", tmp_path / "g", test=tmp_path / "test.txt")
     embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, batch=2)
     found = embed.evaluate(tmp_path / "run", filtered=True)
     assert (found.edges, found.unseen) == (3, 2)
-    with pytest.warns(PenstockWarning, match="'new'"):
-        embed.predict(tmp_path / "run", head="new", relation="r")
 
 
 def test_exported_inverses_score_heads(trained, tmp_path):

@@ -11,15 +11,14 @@ from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import CorruptFile, GraphError, InputError, PenstockWarning, UsageError
-from penstock.pipelines.embed.planning import batch_problem, check_graph, fewest_partitions
+from penstock.pipelines.embed.planning import check_graph, fewest_partitions
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
 from penstock.workers.embed.source import TableSource
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
-from penstock.workers.embed.train import node_layout, train
+from penstock.workers.embed.train import train
 from penstock.workers.training import checkpoint
 
 SMALL = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
@@ -85,8 +84,8 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(tmp_path, monk
     assert trained == [3, 5]
     assert found == export()  # of the newest, which stays
     path = next((tmp_path / "run/checkpoints").glob("nodes-*.table"))
-    path.write_bytes(bytes(path.stat().st_size))
-    with pytest.raises(CorruptFile):
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(GraphError):
         export()
 
 
@@ -260,31 +259,3 @@ def test_partitions_beyond_any_use_are_refused(graph):
     huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
     for order in ("prefetch", "cover"):
         assert fewest_partitions(huge, Training(model="complex", order=order), 10**9) == 1
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"partitions": 5},
-        {"parts": 2},
-        {"parts": 2, "partitions": 4},
-        {"parts": 2, "partitions": 16},
-    ],
-    ids=str,
-)
-def test_a_batch_that_is_too_large_is_refused_before_the_training(graph, tmp_path, options):
-    """By what was asked for, up to the largest that is fine."""
-    ranks, partitions = options.get("parts", 1), options.get("partitions", 1)
-    if partitions in (5, 16):
-        most = largest_bucket(graph, node_layout(graph.num_nodes, partitions, 0))
-        built = build_buckets(graph, node_layout(graph.num_nodes, partitions, 0), tmp_path / "b")
-        assert most == built.counts.max()
-    else:
-        most = graph.num_edges // 6
-    fine = Training(model="complex", partitions=options.get("partitions"), batch=most)
-    assert batch_problem(graph, fine, ranks) is None
-    given = {"batch": most + 1, "dim": 8, "epochs": 1, **options}
-    with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", **given)
-    assert f"{most:,}" in str(error.value)
-    assert not (tmp_path / "run").exists()

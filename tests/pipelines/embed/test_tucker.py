@@ -16,7 +16,7 @@ def run(graph, tmp_path_factory):
     return folder
 
 
-def test_scores_ranks_and_answers_are_those_of_its_definition(graph, run):
+def test_scores_ranks_and_answers_are_those_of_its_definition(graph, run, tmp_path):
     nodes, table = (array.astype(np.float64) for array in values(run))
     names = list(graph.manifest.relations)
     assert table.shape == (2 * len(names) + 64, 5)
@@ -32,6 +32,8 @@ def test_scores_ranks_and_answers_are_those_of_its_definition(graph, run):
             *((t, r, len(names)) for t, r in zip(tails, of, strict=True)),
         )
     ]
+    embed.export(run, tmp_path / "relations", relations=True, checkpoint="last", quiet=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "relations/core.npy"), core)
     answers = np.concatenate([tails, heads])
     own = [row[answer] for row, answer in zip(scores, answers, strict=True)]
     triples = [(ids[h], names[r], ids[t]) for h, r, t in zip(heads, of, tails, strict=True)]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock import gnn
 from penstock.errors import MissingFile, UsageError
 from penstock.pipelines.gnn.declare import check_graph, declared_model
 from penstock.pipelines.gnn.options import GnnOptions
@@ -54,12 +53,3 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path, text, named):
 def test_graphs_that_cannot_be_learnt(manifest_of, changes, training):
     with pytest.raises(UsageError):
         check_graph(manifest_of(**changes), Training(**training))
-
-
-def test_python_takes_a_training(blocks):
-    training = gnn.Training(epochs=7, feature_layout="dense", order="transform")
-    one = gnn.plan(blocks, training=training, hidden=8)
-    other = gnn.plan(blocks, epochs=7, feature_layout="dense", order="transform", hidden=8)
-    assert one == other != gnn.plan(blocks, order="aggregate", hidden=8)
-    with pytest.raises(UsageError):
-        gnn.train(blocks, "unused", training=training, epochs=3)

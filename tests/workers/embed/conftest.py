@@ -8,7 +8,7 @@ from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.storage.direct import open_table
+from penstock.workers.embed.storage.direct import new_slot, open_table
 from penstock.workers.embed.storage.versions import Checkpoints
 
 
@@ -25,16 +25,15 @@ class Small:
         self.geometry = Geometry.of(
             partitions, max(self.layout.sizes), 16, options.pop("states", 1)
         )
-        table = {"threads": options.pop("threads", 3), "device": False}
         schedule = {key: options.pop(key) for key in ("relabel",) if key in options}
-        self.table = open_table(folder, self.geometry, **table)
         self.checkpoints = Checkpoints(folder)
         last = self.checkpoints.load("last") if self.checkpoints.has("last") else None
-        self.versions = self.checkpoints.versions(self.geometry, last)
+        versions = self.checkpoints.versions(self.geometry, last)
+        threads = options.pop("threads", 3)
+        self.table = open_table(folder, self.geometry, *versions, threads=threads, device=False)
         self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)
         self.buffer = PartitionBuffer(
             self.table,
-            self.versions,
             self.schedule,
             sizes=self.layout.sizes,
             initial=self.initial,
@@ -62,20 +61,25 @@ class Small:
 
     def save(self, about, **options):
         self.buffer.flush()
-        self.table.publish(self.versions.changed)
-        newest, number = self.versions.newest, self.versions.number + 1
+        self.table.publish()
+        newest, number = self.table.newest, self.table.number + 1
         self.checkpoints.save(
             self.geometry, newest, number, {"rates": np.arange(3.0)}, about, **options
         )
-        self.versions.saved()
+        self.table.saved()
 
     def contents(self, versions=None):
-        """Return all partitions as they are on disk."""
-        slot = [np.empty((self.geometry.rows, 16), np.float32) for _ in range(self.geometry.arrays)]
+        """Return all partitions as they are on disk, values and state side by side."""
+        table = self.table
+        if versions is not None:
+            table = open_table(self.folder, self.geometry, versions, device=False)
         found = []
-        for version in versions or self.versions.newest:
-            self.table.read(version, slot).result()
-            found.append(np.stack(slot))
+        for partition in range(self.geometry.partitions):
+            slot = new_slot(self.geometry)
+            table.read(partition, slot).result()
+            found.append(np.concatenate(slot, axis=1))
+        if versions is not None:
+            table.close()
         return np.stack(found)
 
     def close(self):

@@ -18,9 +18,9 @@ from penstock.workers.embed.storage.direct import OpenFile
 def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, partitions):
     """The same training run in plain arrays, all of them in memory."""
     one = small(name=name, capacity=capacity, partitions=partitions, prefetch=prefetch, states=2)
-    whole = np.empty((partitions, 3, one.geometry.rows, 16), np.float32)
+    whole = np.empty((partitions, one.geometry.rows, 3 * 16), np.float32)
     for partition in range(partitions):
-        one.initial(partition, whole[partition])
+        one.initial(partition, (whole[partition][:, :16], whole[partition][:, 16:]))
     for epoch in range(3):
         one.epoch(epoch)
         for step in one.schedule.scheduled(epoch):

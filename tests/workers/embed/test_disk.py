@@ -59,8 +59,8 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     whole = direct.PartitionFiles.open
 
-    def opened(table: direct.PartitionFiles, version: Any, *, to_write: bool) -> Any:
-        file = whole(table, version, to_write=to_write)
+    def opened(table: direct.PartitionFiles, partition: int, *, to_write: bool) -> Any:
+        file = whole(table, partition, to_write=to_write)
         if to_write:
             folders = table.scratch, table.folder
             found.append(tuple(len([*folder.glob("nodes-*")]) for folder in folders))  # type: ignore[arg-type]

@@ -12,8 +12,7 @@ from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.rounds import RankSchedule, order_in_memory
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.storage.direct import open_table
-from penstock.workers.embed.storage.versions import Versions
+from penstock.workers.embed.storage.direct import new_slot, open_table
 
 SIZE = 20
 
@@ -35,12 +34,10 @@ class Holder:
             seed=1,
         )
         geometry = Geometry.of(partitions, SIZE, 16, states)
-        self.versions = Versions(partitions)
         scratch = Path(tempfile.mkdtemp(dir=folder))
         self.table = open_table(folder, geometry, scratch=scratch, device=False)
         self.buffer = PartitionBuffer(
             self.table,
-            self.versions,
             self.schedule,
             sizes=[SIZE] * partitions,
             initial=initial,
@@ -71,10 +68,8 @@ def test_values_and_states_move_together(on_threads, tmp_path, ranks, states, na
             one.buffer.flush()
             found = {}
             for partition in one.moves.held:
-                slot = [
-                    np.zeros((one.table.geometry.rows, 16), np.float32) for _ in range(1 + states)
-                ]
-                one.table.read(one.versions.current(partition), slot).result()
+                slot = new_slot(one.table.geometry)
+                one.table.read(partition, slot).result()
                 found[partition] = slot
             return visits, found
         finally:

@@ -141,7 +141,6 @@ def test_losses_are_those_of_cores(name, graph, run):
     [
         {"optimizer": "sgd", "clip": 0.1, "lr": 0.1},
         {"optimizer": "adamw", "weight_decay": 0.1, "schedule": "cosine"},
-        {"transpose": "implicit", "precompute": False},
         {"order": "transform"},
         {"order": "aggregate", "precompute": False},
     ],

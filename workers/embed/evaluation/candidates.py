@@ -126,6 +126,11 @@ class RelationKinds:
     types: Array
     leads_to: dict[Side, Array]
 
+    @property
+    def count(self) -> int:
+        """How many kinds there are."""
+        return len(self.leads_to[Side.TAIL])
+
     @staticmethod
     def of(graph: Graph, relations: int) -> RelationKinds:
         """Return the kinds of a graph's relations; one without edges leads to any type."""

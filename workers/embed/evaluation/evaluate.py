@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -35,7 +36,7 @@ from penstock.workers.resources.device import gpu
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-SHOWN = 10  # unknown names that an error lists
+_SHOWN = 10  # unknown names that an error lists
 _ATTEMPTS = 5  # to read the same checkpoint on all ranks while a training run replaces it
 
 
@@ -251,39 +252,27 @@ class Translation:
             strange = np.unique(
                 np.concatenate([edges.heads[moved.heads < 0], edges.tails[moved.tails < 0]])
             )
-            names = [str(one) for one in self.graph.user_ids(strange[:SHOWN]).to_pylist()]
             lost = np.unique(edges.relations[moved.relations < 0])
-            typed = [str((self.graph.manifest.relations or ())[one]) for one in lost[:SHOWN]]
-            raise unknown(bad, len(strange), names, len(lost), typed, f"{self.graph.path}")
+            typed = [(self.graph.manifest.relations or ())[one] for one in lost]
+            raise unknown(
+                bad, self.graph.user_ids(strange).to_pylist(), typed, f"{self.graph.path}"
+            )
         return moved.take(good), bad
 
 
 def unknown(
-    edges: int,
-    nodes: int,
-    names: list[str],
-    relations: int,
-    typed: list[str],
-    where: str,
-    *,
-    what: str = "edge",
+    edges: int, nodes: Sequence[Any], relations: Sequence[str], where: str, *, what: str = "edge"
 ) -> InputError:
     """Return the error of edges or questions whose nodes or relations a run does not have."""
     found = []
-    if nodes:
-        first = "the first " if nodes > len(names) else ""
-        found.append(f"{plural(nodes, 'unknown node')} ({first}{_listed(names)})")
-    if relations:
-        first = "the first " if relations > len(typed) else ""
-        several = "s" * (relations != 1)
-        found.append(f"{relations:,} unknown relation{several} ({first}{_listed(typed)})")
+    for names, kind in ((nodes, "unknown node"), (relations, "unknown relation")):
+        if names:
+            first = "the first " if len(names) > _SHOWN else ""
+            listed = ", ".join(str(name) or "''" for name in names[:_SHOWN])
+            found.append(f"{plural(len(names), kind)} ({first}{listed})")
     return InputError(
         f"{plural(edges, what)} of {where} cannot be ranked",
         expected="nodes and relations that the run was trained on",
         got=" and ".join(found),
         remedy="Train with them, or leave them out with --unknown skip",
     )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(name or "''" for name in names)

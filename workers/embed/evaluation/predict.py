@@ -21,7 +21,7 @@ from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.output import Pieces
-from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
+from penstock.workers.embed.edges import Edges, all_edges
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
@@ -90,17 +90,6 @@ class PredictTask:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """The numbers of the best nodes with their scores, the best first.
-
-    unseen  whether the node of the question is in no training edge; None: no graph was read
-    """
-
-    best: list[tuple[int, float]]
-    unseen: bool | None = None
-
-
-@dataclass(frozen=True)
 class AnswerTask:
     """Many questions: QUESTIONS in ``folder`` has heads, relations, tails, rows, (4, n) int64.
 
@@ -115,14 +104,12 @@ class AnswerTask:
 
 def predict(
     comm: AnyCommunicator, task: PredictTask, node: int, relation: int, side: Side
-) -> Predicted:
-    """Return the best answers to one question."""
+) -> list[tuple[int, float]]:
+    """Return the numbers of the best answers to a question with their scores, the best first."""
     asked = np.array([node]), np.array([relation], np.int32), side
     scores, nodes = _answered(task, *asked, threads=cores())
     kept = nodes[0] >= 0
-    best = [(int(n), float(s)) for n, s in zip(nodes[0][kept], scores[0][kept], strict=True)]
-    unseen = None if task.graph is None else bool(in_no_edge(Graph.open(task.graph))[node])
-    return Predicted(best, unseen)
+    return [(int(n), float(s)) for n, s in zip(nodes[0][kept], scores[0][kept], strict=True)]
 
 
 def answer_questions(task: AnswerTask, number: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,14 +99,9 @@ class EdgeBuckets:
     ) -> PhaseEdges:
         """Return the edges of shares mixed, as rows of a buffer.
 
-        Parameters
-        ----------
-        shares, first_rows
-            The shares of the phase, and the buffer's first row of each partition.
-        rows
-            The number of rows of the whole buffer: determines whether they fit into 32 bits.
-        seed, which
-            Determine the permutation; ``which`` is unique to the phase in the training run.
+        first_rows  of each partition in the buffer
+        rows        of the whole buffer: determines whether they fit into 32 bits
+        which       unique to the phase in the training run; with the seed it determines the order
         """
         runs = [(s.bucket, *run) for s in shares for run in self.runs(s)]
         return PhaseEdges(
@@ -189,31 +183,12 @@ def build_buckets(
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
 
     Memory holds only the counts of each piece; edges go from mapped file to mapped file. The result
-    does not depend on the number of threads.
+    does not depend on the number of threads. InputError if a weight is negative or not finite, or
+    all are 0.
 
-    Parameters
-    ----------
-    graph
-        Its stored edges are sorted; held-out edges are not among them.
-    layout
-        The layout of the nodes.
-    folder
-        The output, instead of what a killed run left there.
-    comm
-        The communicator of the ranks, which sort a share of the edges each [default: one rank].
-    seed
-        Determines the order in each bucket.
-    weighted
-        Whether edges have the graph's weights, divided by their mean.
-    threads
-        The number of threads that sort on each rank [default: all cores].
-
-    Raises
-    ------
-    CapacityError
-        The disk has not enough space, or is full.
-    InputError
-        A weight is negative or not finite, or all are 0.
+    folder    the output, instead of what a killed run left there
+    comm      of the ranks, which sort a share of the edges each [default: one rank]
+    weighted  whether edges have the graph's weights, divided by their mean
     """
     comm = comm or SingleRank()
     names = graph.manifest.relations
@@ -320,22 +295,6 @@ def not_shared(who: str, what: str) -> UsageError:
         expected="a run in a folder that all hosts share",
         remedy="Give a folder on shared storage",
     )
-
-
-def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
-    """Return the number of edges of the largest bucket: one pass over the graph."""
-    total, lock = np.zeros(layout.partitions**2, np.int64), threading.Lock()
-
-    def count(piece: tuple[int, int, int]) -> None:
-        rows = rows_of(graph, piece)
-        found = count_edges(
-            rows.indptr, rows.indices, rows.first_row, layout.starts, layout.positions
-        )
-        with lock:
-            total[:] += found
-
-    spread(count, row_pieces(graph), threads)
-    return int(total.max(initial=0))
 
 
 def row_pieces(graph: Graph, size: int = PIECE) -> Iterator[tuple[int, int, int]]:

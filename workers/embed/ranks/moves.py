@@ -52,7 +52,7 @@ class Moves:
             is_here = leaving in self.buffer.first_rows
             if not is_here:
                 self.buffer.take(leaving, staying)
-            for tag, array in enumerate(self.buffer.arrays(leaving)):
+            for tag, array in enumerate(self.buffer.slot(leaving)):
                 self._exchange(array, to, source, tag)
             self.buffer.replace(leaving, coming)
             if not is_here:

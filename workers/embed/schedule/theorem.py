@@ -77,7 +77,7 @@ class Condition:
         partitions, machine = self.geometry.partitions, self.machine
         if partitions <= self.slots * self.ranks:
             return 0.0  # they all fit
-        swap = machine.seconds_per_byte * self.geometry.file_bytes
+        swap = machine.seconds_per_byte * self.geometry.bytes
         trained = self.buckets * machine.seconds_per_edge * self.edges / partitions**2
         return swap / trained if trained else math.inf
 

@@ -1,72 +1,21 @@
-"""Moving data between a thread's buffer and a slot: directly, by a copy, or by a GPU's copy."""
+"""Copies between slots in a GPU's memory and pinned buffers, one per thread."""
 
 from __future__ import annotations
 
-import mmap
+import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
-from penstock.workers.embed.storage import PAGE
-
-
-class Copying(Protocol):
-    """The operations that a table needs on the memory of its slots."""
-
-    def enter_thread(self) -> None:
-        """Prepare a thread that will copy."""
-
-    def ready(self) -> Callable[[], None]:
-        """Return a function that waits until all work before this call is done in the slot."""
-
-    def is_direct(self, memory: Any) -> bool:
-        """Whether the disk can be read directly into ``memory``."""
-
-    def new_buffer(self, size: int) -> Array:
-        """Return host memory that begins at a page, fit for copies: (size,) uint8."""
-
-    def to_host(self, memory: Any, host: Array) -> None:
-        """Copy ``memory`` to ``host``, and wait for the copy."""
-
-    def from_host(self, host: Array, memory: Any) -> None:
-        """Copy ``host`` to ``memory``, and wait for the copy."""
-
-
-class HostCopying:
-    """Slots in host memory."""
-
-    def enter_thread(self) -> None:
-        """Do nothing."""
-
-    def ready(self) -> Callable[[], None]:
-        """Return a function that returns at once: nothing is pending."""
-        return lambda: None
-
-    def is_direct(self, memory: Array) -> bool:
-        """Whether it begins at a page."""
-        return bool(memory.ctypes.data % PAGE == 0)
-
-    def new_buffer(self, size: int) -> Array:
-        """Return mapped memory."""
-        return np.frombuffer(mmap.mmap(-1, size), np.uint8, size)
-
-    def to_host(self, memory: Array, host: Array) -> None:
-        """Copy."""
-        host[:] = memory
-
-    def from_host(self, host: Array, memory: Array) -> None:
-        """Copy."""
-        memory[:] = host
+from penstock.arrays import Array
+from penstock.workers.embed.storage import CHUNK, PAGE
 
 
 class DeviceCopying:
     """Slots in the memory of the GPU that is current when this object is made."""
 
     def __init__(self) -> None:
-        import threading
-
         import cupy
 
         self._device = cupy.cuda.Device()
@@ -90,24 +39,24 @@ class DeviceCopying:
         wait: Callable[[], None] = event.synchronize
         return wait
 
-    def is_direct(self, memory: DeviceArray) -> bool:
-        """Return False: data goes through a pinned buffer."""
-        return False
+    def buffer(self, size: int) -> Array:
+        """Return this thread's pinned buffer, which begins at a page: (size,) uint8."""
+        if not hasattr(self._local, "buffer"):
+            import cupy
 
-    def new_buffer(self, size: int) -> Array:
-        """Return pinned memory."""
-        import cupy
+            pinned = cupy.cuda.alloc_pinned_memory(CHUNK + PAGE)
+            self._local.buffer = np.frombuffer(pinned, np.uint8, CHUNK + PAGE)[-pinned.ptr % PAGE :]
+        found: Array = self._local.buffer[:size]
+        return found
 
-        pinned = cupy.cuda.alloc_pinned_memory(size + PAGE)
-        start = -pinned.ptr % PAGE
-        return np.frombuffer(pinned, np.uint8, size + PAGE)[start : start + size]
-
-    def to_host(self, memory: DeviceArray, host: Array) -> None:
-        """Copy on this thread's stream."""
+    def to_host(self, memory: Any) -> Array:
+        """Copy ``memory`` to this thread's buffer, and wait for the copy."""
+        host = self.buffer(len(memory))
         memory.get(stream=self._local.stream, out=host)
         self._local.stream.synchronize()
+        return host
 
-    def from_host(self, host: Array, memory: DeviceArray) -> None:
-        """Copy on this thread's stream."""
+    def from_host(self, host: Array, memory: Any) -> None:
+        """Copy ``host`` to ``memory``, and wait for the copy."""
         memory.set(host, stream=self._local.stream)
         self._local.stream.synchronize()

@@ -1,24 +1,25 @@
 """Files that threads read and write past the page cache, each with one request in flight.
 
-Reads go directly into host memory that begins at a page. For other memory and for GPUs, each thread
-has a buffer, pinned for a GPU: while one is copied, the others are read or written. If the file
-system does not support O_DIRECT, the page cache is used.
+Requests go directly into and from host memory. For a GPU, each thread has a pinned buffer: while
+one is copied, the others are read or written. If the file system does not support O_DIRECT, the
+page cache is used.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,27 +28,30 @@ from penstock.errors import MissingFile, PenstockError, TruncatedFile, UsageErro
 from penstock.files import atomic
 from penstock.system_errors import disk_full, full_disk_explained, is_disk_full
 from penstock.workers.embed.spec import Storage
-from penstock.workers.embed.storage import PAGE, RESTORE, THREADS, Geometry, Moved, Slot, Version
-from penstock.workers.embed.storage.copying import Copying, DeviceCopying, HostCopying
-from penstock.workers.embed.storage.place import (
-    Chunk,
-    check_sum,
-    chunks,
-    read_page,
-    sum_of,
-    write_page,
+from penstock.workers.embed.storage import (
+    CHUNK,
+    PAGE,
+    RESTORE,
+    THREADS,
+    Geometry,
+    Moved,
+    Slot,
+    file_name,
 )
 from penstock.workers.training.checkpoint import sync
+
+if TYPE_CHECKING:
+    from penstock.workers.embed.storage.copying import DeviceCopying
 
 
 class OpenFile:
     """The open file of a version.
 
-    why_not_direct  why O_DIRECT is not used; None: it is
+    is_direct  whether O_DIRECT is used
     """
 
-    def __init__(self, path: Path, fd: int, why_not_direct: str | None) -> None:
-        self.path, self.fd, self.why_not_direct = path, fd, why_not_direct
+    def __init__(self, path: Path, fd: int, *, is_direct: bool) -> None:
+        self.path, self.fd, self.is_direct = path, fd, is_direct
 
     def write_bytes(self, data: Array, offset: int) -> None:
         """Write all of ``data``, (n,) uint8 that begins at a page, at ``offset``."""
@@ -72,76 +76,90 @@ class OpenFile:
 
 
 class PartitionFiles:
-    """The versions of a table's partitions, on which ``threads`` threads make requests.
+    """The newest versions of a table's partitions, on which ``threads`` threads make requests.
 
     Requests return at once; the future ends when the request is done. Until then the slot of the
-    request belongs to the table. The future raises CorruptFile if the file does not have the
-    requested version, CapacityError if the disk is full, and PenstockError with file and offset if
-    it cannot be read or written.
+    request belongs to the table. The future raises MissingFile or TruncatedFile if the file does
+    not have the partition, CapacityError if the disk is full, and PenstockError with file and
+    offset if it cannot be read or written.
 
     folder   of checkpoints, with the versions that a checkpoint names
+    newest   the number of each partition's newest version; 0: its initial one, which is computed
+             and not read [default: 0 for all]
+    number   of the last checkpoint
     scratch  the folder of versions that no checkpoint names yet [default: that of checkpoints]
-    direct   whether to try O_DIRECT
-    device   whether slots are in GPU memory
+    device   whether slots are in GPU memory; in host memory, they begin at a page
     """
 
     def __init__(
         self,
         folder: Path,
         geometry: Geometry,
+        newest: Sequence[int] | None = None,
+        number: int = 0,
         *,
         scratch: Path | None = None,
         threads: int = THREADS,
-        direct: bool = True,
         device: bool = False,
     ) -> None:
-        self.folder, self.geometry = folder, geometry
+        self.folder, self.geometry, self.number = folder, geometry, number
+        self.newest = [0] * geometry.partitions if newest is None else [*newest]
         self.scratch = folder if scratch is None else scratch
-        self._copying: Copying = DeviceCopying() if device else HostCopying()
-        self.threads, self._direct, self._local = threads, direct, threading.local()
-        self.chunks = tuple(chunks(geometry))
-        self._here: dict[int, Version] = {}  # the version of each partition on scratch
+        self.threads, self._local = threads, threading.local()
+        self._copying: DeviceCopying | None = None
+        if device:
+            from penstock.workers.embed.storage.copying import DeviceCopying
+
+            self._copying = DeviceCopying()
+        self._here: set[int] = set()  # partitions whose newest version is on scratch
         self._pool = ThreadPoolExecutor(
-            threads, thread_name_prefix="embed-table", initializer=self._copying.enter_thread
+            threads,
+            thread_name_prefix="embed-table",
+            initializer=self._copying.enter_thread if self._copying else None,
         )
 
     # -- which file ------------------------------------------------------------------------------
 
-    def path(self, version: Version) -> Path:
-        """Return the path of a version."""
-        is_here = self._here.get(version.partition) == version
-        return (self.scratch if is_here else self.folder) / version.name
+    @property
+    def changed(self) -> list[int]:
+        """The partitions that were written since the last checkpoint."""
+        return [p for p, number in enumerate(self.newest) if number > self.number]
 
-    def check(self, versions: Iterable[Version]) -> None:
-        """Raise unless the file of each version exists with the right size."""
-        for version in versions:
-            path, size = self.path(version), self.geometry.file_bytes
-            if version.number and not path.is_file():
-                raise _missing(path, size)
-            if version.number and path.stat().st_size != size:
-                raise TruncatedFile(
-                    f"{path} has the wrong size",
-                    expected=f"{size} bytes",
-                    got=f"{path.stat().st_size} bytes",
-                    remedy=RESTORE,
-                )
+    def path(self, partition: int) -> Path:
+        """Return the path of the newest version of a partition."""
+        folder = self.scratch if partition in self._here else self.folder
+        return folder / file_name(partition, self.newest[partition])
 
-    def publish(self, versions: Iterable[Version]) -> None:
-        """Move versions to the folder of checkpoints, and wait until they are on its disk."""
-        for _ in self._pool.map(self._publish, versions):
+    def check(self, partition: int) -> None:
+        """Raise unless the file of a partition that was written exists with the right size."""
+        if not self.newest[partition]:
+            return
+        path, size = self.path(partition), self.geometry.bytes
+        if not path.is_file():
+            raise _missing(path, size)
+        if path.stat().st_size != size:
+            raise TruncatedFile(
+                f"{path} has the wrong size",
+                expected=f"{size} bytes",
+                got=f"{path.stat().st_size} bytes",
+                remedy=RESTORE,
+            )
+
+    def publish(self) -> None:
+        """Move what changed to the folder of checkpoints, and wait until it is on its disk."""
+        for _ in self._pool.map(self._publish, self.changed):
             pass
         sync(self.folder)
 
-    def _publish(self, version: Version) -> None:
-        here, there = self.path(version), self.folder / version.name
+    def _publish(self, partition: int) -> None:
+        here = self.path(partition)
+        there = self.folder / here.name
         with writing(here, 0):
             sync(here)
-        if here == there:
-            del self._here[version.partition]
-            return
         try:
-            here.replace(there)
-            del self._here[version.partition]
+            if here != there:
+                here.replace(there)
+            self._here.discard(partition)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -149,104 +167,110 @@ class PartitionFiles:
                 shutil.copyfile(here, temporary)
                 sync(temporary)
 
+    def saved(self) -> None:
+        """Record that a checkpoint names the newest versions."""
+        self.number += 1
+
     def forget(self, partition: int) -> None:
-        """Remove the version of a partition on scratch: another rank has the partition now."""
-        if (version := self._here.pop(partition, None)) is not None:
-            (self.scratch / version.name).unlink()
+        """Remove a partition, which another rank has now."""
+        if partition in self._here:
+            self.path(partition).unlink()
+        self._here.discard(partition)
+        self.newest[partition] = 0
 
-    def _place(self, version: Version) -> Path:
-        """Return the path to write a version to; it takes the place of the one on scratch."""
-        path, before = self.scratch / version.name, self._here.get(version.partition)
-        if before not in (None, version):
-            (self.scratch / before.name).rename(path)
-        self._here[version.partition] = version
-        return path
+    def open(self, partition: int, *, to_write: bool) -> OpenFile:
+        """Open the file of a partition: of the newest version, or of the one to write.
 
-    def open(self, version: Version, *, to_write: bool) -> OpenFile:
-        """Open the file of a version; allocate all of its space if it is to be written."""
-        path = self._place(version) if to_write else self.path(version)
+        That version is the same until the next checkpoint. It takes the place of the one on
+        scratch, and all of its space is allocated.
+        """
         if to_write:
-            make_file(path, self.geometry)
+            before = self.path(partition)
+            self.newest[partition] = self.number + 1
+            if partition in self._here and before != self.path(partition):
+                before.rename(self.path(partition))
+            self._here.add(partition)
+            make_file(self.path(partition), self.geometry.bytes)
+        path = self.path(partition)
         try:
-            fd, why = open_direct(path, os.O_RDWR if to_write else os.O_RDONLY, direct=self._direct)
+            fd, is_direct = open_direct(path, os.O_RDWR if to_write else os.O_RDONLY)
         except FileNotFoundError as error:
-            raise _missing(path, self.geometry.file_bytes) from error
-        return OpenFile(path, fd, why)
+            raise _missing(path, self.geometry.bytes) from error
+        return OpenFile(path, fd, is_direct=is_direct)
 
     # -- requests --------------------------------------------------------------------------------
 
     def exchange(
-        self, slot: Slot, *, store: Version | None = None, load: Version | None = None
+        self, slot: Slot, *, store: int | None = None, load: int | None = None
     ) -> Future[Moved]:
-        """Write ``slot`` as version ``store``, and then read version ``load`` into it.
+        """Write ``slot`` as partition ``store``, and then read partition ``load`` into it.
 
         Chunk by chunk, so that reads and writes are in flight together.
         """
-        check_slot(slot, self.geometry)
-        request = _Request(self, slot, store, load, self._copying.ready())
+        for array, shape in zip(slot, self.geometry.shapes, strict=True):
+            # Otherwise a read would write to other memory.
+            assert array.shape == shape
+            assert array.dtype == np.float32
+            assert array.flags.c_contiguous
+        ready = self._copying.ready() if self._copying else None
+        request = _Request(self, slot, store, load, ready)
         if request.open():
-            for chunk in self.chunks:
-                self._pool.submit(request.move, chunk)
+            for chunk in request.chunks:
+                self._pool.submit(request.move, *chunk)
         return request.future
 
-    def write(self, slot: Slot, version: Version) -> Future[Moved]:
-        """Write ``slot`` as ``version``."""
-        return self.exchange(slot, store=version)
+    def write(self, slot: Slot, partition: int) -> Future[Moved]:
+        """Write ``slot`` as a new version of a partition."""
+        return self.exchange(slot, store=partition)
 
-    def read(self, version: Version, slot: Slot) -> Future[Moved]:
-        """Read ``version`` into ``slot``, and verify its sums."""
-        return self.exchange(slot, load=version)
+    def read(self, partition: int, slot: Slot) -> Future[Moved]:
+        """Read the newest version of a partition into ``slot``."""
+        return self.exchange(slot, load=partition)
 
     def close(self) -> None:
         """Wait for requests in flight."""
         self._pool.shutdown(wait=True, cancel_futures=False)
 
-    def store_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> int:
-        """Write a slot's bytes at ``offset``; return their sum."""
-        host = memory
-        if not self._copying.is_direct(memory):
-            host = self.buffer(len(memory))
-            self._copying.to_host(memory, host)
-        file.write_bytes(host, offset)
-        return sum_of(host.view(np.uint64))
+    def store_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> None:
+        """Write a slot's bytes at ``offset``."""
+        file.write_bytes(self._copying.to_host(memory) if self._copying else memory, offset)
 
-    def load_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> int:
-        """Read a slot's bytes from ``offset``; return their sum."""
-        direct = self._copying.is_direct(memory)
-        host = memory if direct else self.buffer(len(memory))
+    def load_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> None:
+        """Read a slot's bytes from ``offset``."""
+        if self._copying is None:
+            file.read_bytes(memory, offset)
+            return
+        host = self._copying.buffer(len(memory))
         file.read_bytes(host, offset)
-        if not direct:
-            self._copying.from_host(host, memory)
-        return sum_of(host.view(np.uint64))
-
-    def buffer(self, size: int) -> Array:
-        """Return this thread's buffer, which begins at a page: (size,) uint8."""
-        found: Array | None = getattr(self._local, "buffer", None)
-        if found is None:
-            found = self._copying.new_buffer(max(PAGE, self.geometry.chunk_bytes))
-            self._local.buffer = found
-        return found[:size]
+        self._copying.from_host(host, memory)
 
 
 class _Request:
-    """One exchange: the table's threads move its chunks; the last chunk ends it."""
+    """One exchange: the table's threads move its chunks; the last chunk ends it.
+
+    chunks  (memory, offset in the file) of each
+    """
 
     def __init__(
         self,
         table: PartitionFiles,
         slot: Slot,
-        store: Version | None,
-        load: Version | None,
-        ready: Callable[[], None],
+        store: int | None,
+        load: int | None,
+        ready: Callable[[], None] | None,
     ) -> None:
         self.future: Future[Moved] = Future()
         self._table, self._store, self._load, self._ready = table, store, load, ready
         self._to: OpenFile | None = None
         self._from: OpenFile | None = None
-        self._arrays = [array.reshape(-1).view(np.uint8) for array in slot]
-        count = len(table.chunks)
-        self._stored, self._loaded = [0] * count, [0] * count
-        self._left = count
+        self.chunks: list[tuple[AnyArray, int]] = []
+        begin = 0
+        for array in (array for array in slot if array.size):
+            memory = array.reshape(-1).view(np.uint8)
+            for at in range(0, len(memory), CHUNK):
+                self.chunks.append((memory[at : at + CHUNK], begin + at))
+            begin += len(memory)
+        self._left = len(self.chunks)
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._started = 0.0
@@ -263,14 +287,18 @@ class _Request:
             self._end()
         return self._error is None
 
-    def move(self, chunk: Chunk) -> None:
+    def move(self, memory: AnyArray, offset: int) -> None:
         """Move one chunk; an error ends the request."""
         try:
             if self._error is None:
-                self._ready()  # it waits for kernels, which is not I/O
+                if self._ready is not None:
+                    self._ready()  # it waits for kernels, which is not I/O
                 if self._started == 0.0:
                     self._started = time.perf_counter()
-                self._move(chunk)
+                if self._to is not None:
+                    self._table.store_chunk(self._to, memory, offset)
+                if self._from is not None:
+                    self._table.load_chunk(self._from, memory, offset)
         except BaseException as error:  # raised by the future
             self._error = self._error or error
         with self._lock:
@@ -279,70 +307,40 @@ class _Request:
         if last:
             self._end()
 
-    def _move(self, chunk: Chunk) -> None:
-        table = self._table
-        memory = self._arrays[chunk.array][chunk.start : chunk.stop]
-        if self._to is not None:
-            self._stored[chunk.number] = table.store_chunk(self._to, memory, chunk.offset)
-        if self._from is not None:
-            self._loaded[chunk.number] = table.load_chunk(self._from, memory, chunk.offset)
-
     def _end(self) -> None:
-        try:
-            if self._error is None:
-                self._end_pages()
-        except BaseException as error:
-            self._error = error
         for file in (self._to, self._from):
             if file is not None:
                 file.close()
         if self._error is not None:
             self.future.set_exception(self._error)
             return
-        size = self._table.geometry.file_bytes
-        self.future.set_result(
-            Moved(
-                0 if self._load is None else size,
-                0 if self._store is None else size,
-                self._started,
-                time.perf_counter(),
-            )
-        )
-
-    def _end_pages(self) -> None:
-        table = self._table
-        page = table.buffer(PAGE)
-        if self._to is not None and self._store is not None:
-            write_page(self._store, table.geometry, self._stored, page.data)
-            self._to.write_bytes(page, 0)
-        if self._from is not None and self._load is not None:
-            self._from.read_bytes(page, 0)
-            expected = read_page(self._load, table.geometry, page.data, self._from.path)
-            for chunk in table.chunks:
-                got = self._loaded[chunk.number]
-                check_sum(chunk, expected[chunk.number], got, self._from.path)
+        size, ended = self._table.geometry.bytes, time.perf_counter()
+        read, written = size * (self._from is not None), size * (self._to is not None)
+        self.future.set_result(Moved(read, written, self._started, ended))
 
 
 def open_table(
     folder: Path,
     geometry: Geometry,
+    newest: Sequence[int] | None = None,
+    number: int = 0,
     *,
     device: bool,
     scratch: Path | None = None,
     threads: int = THREADS,
     storage: Storage | None = None,
 ) -> PartitionFiles:
-    """Return the files of a table.
+    """Return the files of a table, as ``PartitionFiles`` describes them.
 
-    device   whether its slots are in GPU memory
     storage  how they are read and written [default: kvikio if GPUDirect Storage works, else
              threads]
     """
-    given: dict[str, Any] = {"scratch": scratch, "threads": threads, "device": device}
+    given = folder, geometry, newest, number
+    options: dict[str, Any] = {"scratch": scratch, "threads": threads, "device": device}
     if storage == "queues":
         from penstock.workers.embed.storage.queue_files import QueueFiles
 
-        return QueueFiles(folder, geometry, **given)
+        return QueueFiles(*given, **options)
     if storage == "kvikio" and not (device and find_spec("kvikio")):
         raise UsageError(
             "--storage kvikio needs a GPU and kvikio",
@@ -352,8 +350,8 @@ def open_table(
         from penstock.workers.embed.storage.gpu import KvikioFiles, has_gds
 
         if storage == "kvikio" or has_gds():
-            return KvikioFiles(folder, geometry, **given)
-    return PartitionFiles(folder, geometry, **given)
+            return KvikioFiles(*given, **options)
+    return PartitionFiles(*given, **options)
 
 
 def aligned_bytes(size: int) -> Array:
@@ -361,17 +359,29 @@ def aligned_bytes(size: int) -> Array:
     return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8, size)
 
 
-def make_file(path: Path, geometry: Geometry) -> None:
-    """Make the file of a version, with all of its space allocated, unless it has the right size.
+def new_slot(geometry: Geometry, *, device: bool = False) -> Slot:
+    """Return memory for a partition."""
+    values, state = geometry.shapes
+    found: AnyArray = aligned_bytes(geometry.bytes)
+    if device:
+        import cupy
+
+        found = cupy.empty(geometry.bytes, np.uint8)
+    found, of_values = found.view(np.float32), math.prod(values)
+    return found[:of_values].reshape(values), found[of_values:].reshape(state)
+
+
+def make_file(path: Path, size: int) -> None:
+    """Make a file with all of its space allocated, unless it has the right size.
 
     A file of the right size has all of its space.
     """
     with full_disk_explained(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
-            if os.fstat(fd).st_size != geometry.file_bytes:
-                os.posix_fallocate(fd, 0, geometry.file_bytes)
-                os.ftruncate(fd, geometry.file_bytes)
+            if os.fstat(fd).st_size != size:
+                os.posix_fallocate(fd, 0, size)
+                os.ftruncate(fd, size)
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -383,41 +393,22 @@ def _missing(path: Path, size: int) -> MissingFile:
     return MissingFile(f"{path} is missing", expected=f"{size} bytes", remedy=RESTORE)
 
 
-def open_direct(
-    path: Path, access: int = os.O_RDWR, *, direct: bool = True
-) -> tuple[int, str | None]:
-    """Open ``path``, with O_DIRECT if that works; return its descriptor, and why it does not."""
-    flags = access | os.O_NOFOLLOW | os.O_CLOEXEC
-    if not direct:
-        return os.open(path, flags), "it was not asked for"
-    if not hasattr(os, "O_DIRECT"):
-        return os.open(path, flags), "this system has no O_DIRECT"
+def open_direct(path: Path, access: int = os.O_RDWR) -> tuple[int, bool]:
+    """Open ``path``, with O_DIRECT if that works; return its descriptor, and whether it does."""
+    flags, fd = access | os.O_NOFOLLOW | os.O_CLOEXEC, -1
     try:
         fd = os.open(path, flags | os.O_DIRECT)
-    except OSError as error:
-        if error.errno not in _REFUSED:
-            raise
-        return os.open(path, flags), f"its file system does not open with O_DIRECT ({error})"
-    try:
         os.preadv(fd, [aligned_bytes(PAGE).data], 0)
-    except OSError as error:
-        os.close(fd)
+    except OSError as error:  # of the system's: opened or read
+        if fd >= 0:
+            os.close(fd)
         if error.errno not in _REFUSED:
             raise
-        return os.open(path, flags), f"its file system does not read with O_DIRECT ({error})"
-    return fd, None
+        return os.open(path, flags), False
+    return fd, True
 
 
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY)
-
-
-def check_slot(slot: Slot, geometry: Geometry) -> None:
-    """Assert that a slot has the shape of ``geometry``: otherwise a read writes to other memory."""
-    assert len(slot) == geometry.arrays
-    for array in slot:
-        assert array.shape == (geometry.rows, geometry.width)
-        assert array.dtype == np.float32
-        assert array.flags.c_contiguous
 
 
 @contextmanager

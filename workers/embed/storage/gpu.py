@@ -1,9 +1,7 @@
 """Files of a table that kvikio reads into GPU memory, with GPUDirect Storage.
 
-Without GPUDirect Storage, kvikio would read by POSIX through its own pinned buffers.
-``PartitionFiles`` does the same, and swaps in half the time while kernels train, since it computes
-sums on the host (benchmarks/results/embed.md). The small page that describes a file goes through
-host memory.
+Without GPUDirect Storage, kvikio reads by POSIX through its own pinned buffers, as
+``PartitionFiles`` does.
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock.arrays import AnyArray
-from penstock.workers.embed.storage import Version
 from penstock.workers.embed.storage.direct import (
     OpenFile,
     PartitionFiles,
@@ -26,7 +21,6 @@ from penstock.workers.embed.storage.direct import (
     short_file,
     writing,
 )
-from penstock.workers.embed.storage.place import sum_of
 
 
 def has_gds() -> bool:
@@ -48,7 +42,7 @@ class _KvikioFile(OpenFile):
     """The open file of a version, opened by kvikio, too."""
 
     def __init__(self, opened: OpenFile, *, to_write: bool) -> None:
-        super().__init__(opened.path, opened.fd, opened.why_not_direct)
+        super().__init__(opened.path, opened.fd, is_direct=opened.is_direct)
         import kvikio
 
         try:
@@ -66,37 +60,34 @@ class _KvikioFile(OpenFile):
 class KvikioFiles(PartitionFiles):
     """A table whose slots are in the current GPU's memory, moved by kvikio."""
 
-    def open(self, version: Version, *, to_write: bool) -> OpenFile:
-        """Open the file of a version."""
+    def open(self, partition: int, *, to_write: bool) -> OpenFile:
+        """Open the file of a partition."""
         import kvikio.defaults
 
-        opened = super().open(version, to_write=to_write)
+        opened = super().open(partition, to_write=to_write)
         # Without GPUDirect Storage: still past the page cache, if this file
         # system lets us, and as many requests at once as this table makes.
-        direct = opened.why_not_direct is None
         kvikio.defaults.set(
             {
-                "auto_direct_io_read": direct,
-                "auto_direct_io_write": direct,
+                "auto_direct_io_read": opened.is_direct,
+                "auto_direct_io_write": opened.is_direct,
                 "num_threads": self.threads,
             }
         )
         return _KvikioFile(opened, to_write=to_write)
 
-    def store_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
-        """Write a slot's bytes at ``offset``; return their sum, computed on the GPU."""
+    def store_chunk(self, file: Any, memory: AnyArray, offset: int) -> None:
+        """Write a slot's bytes at ``offset``."""
         with _explained(writing, file.path, offset):
             written = file.file.pwrite(memory, file_offset=offset).get()
         assert written == memory.nbytes
-        return sum_of(memory.view(np.uint64))
 
-    def load_chunk(self, file: Any, memory: AnyArray, offset: int) -> int:
-        """Read a slot's bytes from ``offset``; return their sum, computed on the GPU."""
+    def load_chunk(self, file: Any, memory: AnyArray, offset: int) -> None:
+        """Read a slot's bytes from ``offset``."""
         with _explained(reading, file.path, offset):
             read = file.file.pread(memory, file_offset=offset).get()
         if read != memory.nbytes:
             raise short_file(file.path, offset + read)
-        return sum_of(memory.view(np.uint64))
 
 
 @contextmanager

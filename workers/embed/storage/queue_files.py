@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.kernels.queue_rules import Operation, QueueFormat, Status
-from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.storage.direct import (
     OpenFile,
     PartitionFiles,
@@ -23,7 +19,6 @@ from penstock.workers.embed.storage.direct import (
     short_file,
     writing,
 )
-from penstock.workers.embed.storage.place import sum_of
 from penstock.workers.embed.storage.queue_controller import Controller
 from penstock.workers.resources.device import to_host
 
@@ -34,21 +29,19 @@ _PATIENCE = 300.0  # seconds for the pages of a round; a busy disk takes less
 class QueueFiles(PartitionFiles):
     """A table of slots in the current GPU's memory, or the host's, moved through queues."""
 
-    def __init__(self, folder: Path, geometry: Geometry, **options: Any) -> None:
-        super().__init__(folder, geometry, **options)
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         self._controllers: list[Controller] = []
 
-    def store_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> int:
-        """Write a slot's bytes at ``offset``; return their sum, computed where they are."""
+    def store_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> None:
+        """Write a slot's bytes at ``offset``."""
         with writing(file.path, offset):
             self._transfer(Operation.WRITE, file, memory, offset)
-        return sum_of(memory.view(np.uint64))
 
-    def load_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> int:
-        """Read a slot's bytes from ``offset``; return their sum, computed where they are."""
+    def load_chunk(self, file: OpenFile, memory: AnyArray, offset: int) -> None:
+        """Read a slot's bytes from ``offset``."""
         with reading(file.path, offset):
             self._transfer(Operation.READ, file, memory, offset)
-        return sum_of(memory.view(np.uint64))
 
     def close(self) -> None:
         """Wait for what is in flight, and end the controllers."""

@@ -20,55 +20,12 @@ from typing import Any, TypeVar
 
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, GraphError, PenstockError
-from penstock.workers.embed.storage import Geometry, Version
+from penstock.workers.embed.storage import Geometry, file_name
 from penstock.workers.training import checkpoint
 
 LAST, BEST = "last", "best"
 _ATTEMPTS = 5  # reads of a checkpoint that a training run replaces meanwhile
 R = TypeVar("R")
-
-
-class Versions:
-    """The newest version of each partition of this rank, and the version to write next.
-
-    versions.current(3)         the version to read
-    versions.next(3)            the version to write
-    versions.wrote(version)     its write was requested: it is the newest now
-    versions.saved()            a checkpoint names the newest versions
-
-    number  of the last checkpoint
-    """
-
-    def __init__(
-        self, partitions: int, newest: Iterable[Version] | None = None, number: int = 0
-    ) -> None:
-        self.newest = [Version(p, 0) for p in range(partitions)] if newest is None else [*newest]
-        self.number = number
-
-    @property
-    def changed(self) -> list[Version]:
-        """The versions that were written since the last checkpoint."""
-        return [version for version in self.newest if version.number > self.number]
-
-    def current(self, partition: int) -> Version:
-        """Return the newest version of a partition; number 0 if it was never written."""
-        return self.newest[partition]
-
-    def next(self, partition: int) -> Version:
-        """Return the version to write, the same until the next checkpoint."""
-        return Version(partition, self.number + 1)
-
-    def wrote(self, version: Version) -> None:
-        """Record that the write of ``version`` was requested."""
-        self.newest[version.partition] = version
-
-    def dropped(self, partition: int) -> None:
-        """Record that this rank does not have a partition any more."""
-        self.newest[partition] = Version(partition, 0)
-
-    def saved(self) -> None:
-        """Record that a checkpoint names the newest versions."""
-        self.number += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +34,7 @@ class Checkpoint:
 
     number     counts checkpoints, from 1
     geometry   of the table
-    versions   of every partition
+    versions   the number of every partition's version
     tensors    relations and other tensors of the job, by name, in host memory
     about      the job's description: epoch, position, losses, options
     """
@@ -85,14 +42,14 @@ class Checkpoint:
     name: str
     number: int
     geometry: Geometry
-    versions: tuple[Version, ...]
+    versions: tuple[int, ...]
     tensors: dict[str, Array]
     about: dict[str, Any]
 
     @property
     def is_whole(self) -> bool:
         """Whether it has every partition: in the first epoch, some were never written."""
-        return all(version.number for version in self.versions)
+        return all(self.versions)
 
 
 class Checkpoints:
@@ -113,17 +70,19 @@ class Checkpoints:
         """Return the path of the checkpoint of that name."""
         return self.folder / f"{name}.safetensors"
 
-    def versions(self, geometry: Geometry, last: Checkpoint | None) -> Versions:
-        """Return the versions to resume from: those of the last checkpoint, or initial ones."""
+    def versions(
+        self, geometry: Geometry, last: Checkpoint | None
+    ) -> tuple[Sequence[int] | None, int]:
+        """Return the versions to resume from, None for initial ones, and the last number."""
         # A run that was killed between the two may have a best checkpoint newer than the last.
         number = self._about(BEST)["number"] if self.has(BEST) else 0
         if last is None:
-            return Versions(geometry.partitions, None, number)
+            return None, number
         _check_geometry(self.path(LAST), last.geometry, geometry)
-        return Versions(geometry.partitions, last.versions, max(number, last.number))
+        return last.versions, max(number, last.number)
 
     def load(self, name: str = LAST) -> Checkpoint:
-        """Read a checkpoint and verify its checksums; partitions are verified when they are read.
+        """Read a checkpoint and verify its checksum.
 
         If training replaces the checkpoint meanwhile, the new one is read.
         """
@@ -166,7 +125,7 @@ class Checkpoints:
     def save(
         self,
         geometry: Geometry,
-        versions: Sequence[Version],
+        versions: Sequence[int],
         number: int,
         tensors: Mapping[str, Array],
         about: dict[str, Any],
@@ -180,7 +139,7 @@ class Checkpoints:
         body = {
             "number": number,
             "geometry": asdict(geometry),
-            "partitions": [version.number for version in versions],
+            "partitions": [*versions],
             "about": about,
         }
         # The last one last: it records the score of the best, which must exist by then.
@@ -191,10 +150,10 @@ class Checkpoints:
     def clean(self) -> None:
         """Remove versions that no checkpoint names, and parts that a killed process left."""
         named = {
-            version.name
+            file_name(partition, number)
             for name in (LAST, BEST)
             if self.has(name)
-            for version in _versions(self._about(name))
+            for partition, number in enumerate(self._about(name)["partitions"])
         }
         for pattern in ("nodes-*.table", ".nodes-*.tmp"):
             for path in self.folder.glob(pattern):
@@ -207,14 +166,10 @@ class Checkpoints:
         return about
 
 
-def _versions(about: dict[str, Any]) -> tuple[Version, ...]:
-    return tuple(Version(partition, number) for partition, number in enumerate(about["partitions"]))
-
-
-def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version, ...]]:
+def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[int, ...]]:
     """Return the geometry and the versions of a checkpoint, or raise if they are impossible."""
     try:
-        geometry, versions = Geometry(**about["geometry"]), _versions(about)
+        geometry, versions = Geometry(**about["geometry"]), tuple(about["partitions"])
         if type(number := about["number"]) is not int or number < 1:
             raise ValueError(f"number {number!r}")
         if not isinstance(about["about"], dict):
@@ -223,9 +178,9 @@ def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version
             raise ValueError(f"a table of {geometry}")
         if len(versions) != geometry.partitions:
             raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
-        for one in versions:
-            if type(one.number) is not int or not 0 <= one.number <= number:
-                raise ValueError(f"version {one.number!r} of partition {one.partition}")
+        for partition, one in enumerate(versions):
+            if type(one) is not int or not 0 <= one <= number:
+                raise ValueError(f"version {one!r} of partition {partition}")
     except (ValueError, KeyError, TypeError) as error:
         raise checkpoint.damaged(path, f"no versions of a table: {error}") from error
     return geometry, versions

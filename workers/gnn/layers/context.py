@@ -81,7 +81,6 @@ class Context:
     comm: AnyCommunicator
     like: AnyArray  # an empty array of the computing backend and type
     seed: int
-    implicit: bool = False  # without a CSC: the backward pass scatters over the CSR
     precision: str = "fp32"
     epoch: int = 0
     training: bool = True

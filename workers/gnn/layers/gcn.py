@@ -46,10 +46,7 @@ class GCNConv(Conv):
         layer = self.layer
         whole = block_of(context, layer.kind, layer.aggregate, layer.eps)
         has_backward = not self.first or self.order == "transform"
-        # If the transposed CSR would be stored for the backward pass alone.
-        self.implicit = context.implicit and not context.local.symmetric
-        stored = has_backward and not self.implicit
-        self.rows_of, self.columns_of = whole, context.transpose(whole) if stored else None
+        self.rows_of, self.columns_of = whole, context.transpose(whole) if has_backward else None
         # Of gathered rows, forward and backward.
         self.factors: tuple[AnyArray | None, AnyArray | None] = (None, None)
         if self.columns_of is not None:
@@ -230,8 +227,6 @@ class GCNConv(Conv):
         dx = context.buffers.scratch(
             context.local.columns, width, grad, used, epilogue.skip if epilogue else None
         )
-        if self.implicit:
-            return self._scattered(grad, dx, epilogue)
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
@@ -252,18 +247,6 @@ class GCNConv(Conv):
             indptr = columns.indptr[rows.start : rows.stop + 1]
             self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
         return self._of_ghosts[rows.start]
-
-    def _scattered(self, grad: AnyArray, dx: AnyArray, epilogue: Epilogue | None) -> AnyArray:
-        """Scatter over the CSR: all of dx is complete only at the end."""
-        context = self.context
-        dx[...] = 0
-        with self.span("aggregation"):
-            kernel("aggregate", grad).scatter(self.rows_of, grad, dx)
-        context.halo.start_backward(dx)
-        if epilogue is not None:
-            self.apply_epilogue(dx, epilogue, 0, context.local.owned)
-        context.halo.wait_backward(dx)
-        return dx
 
     def product_backward(
         self, grad: AnyArray, weight: AnyArray, used: AnyArray | None = None

@@ -75,7 +75,6 @@ class Network:
             comm,
             self.parameters.values[:0],
             training.seed,
-            training.transpose == "implicit",
             training.precision if device else "fp32",
         )
         pool.tf32 = training.precision != "fp32"

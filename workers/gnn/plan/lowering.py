@@ -108,7 +108,7 @@ class ModelPlan:
 
     Examples
     --------
-    >>> plan = gnn.plan("g", model="sage", layers=3)
+    >>> plan = gnn.train.plan("g", "run", model="sage", layers=3).detail
     >>> plan.seconds, plan.memory_bytes
     >>> print(plan.text())
     """
@@ -367,11 +367,7 @@ def _memory(
 ) -> dict[Memory, int]:
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
-    back = (
-        training.transpose == "keep"
-        and not facts.symmetric
-        and any(not (p.number == 0 and p.order == "aggregate") for p in layers)
-    )
+    back = not facts.symmetric and any(p.number or p.order != "aggregate" for p in layers)
     found = {Memory.GRAPH: structure}
     if back:
         found[Memory.TRANSPOSE] = structure + 8 * (columns - rows)

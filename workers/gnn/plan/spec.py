@@ -60,7 +60,6 @@ RESUMABLE = (
     "precompute",
     "feature_layout",
     "order",
-    "transpose",
     "profile",
     "cuda_graph",
     "measure_overlap",
@@ -257,18 +256,7 @@ def read_model(path: str | Path) -> Model:
 
 @options
 class Training:
-    """How a model is trained and computed.
-
-    Parameters
-    ----------
-    epochs, optimizer, lr, ...
-        The options of ``penstock gnn train --help`` of these names, with the texts under the fields
-        below.
-
-    Examples
-    --------
-    >>> gnn.train("g", "run", training=gnn.Training(lr=0.005, patience=20))
-    """
+    """How a model is trained and computed."""
 
     epochs: Positive = 200
     """number of epochs"""
@@ -320,10 +308,6 @@ class Training:
     order: Literal["auto", "transform", "aggregate"] = "auto"
     """what a layer does first, the product with its weights (transform) or the aggregation over
     neighbours; auto: the cheaper one; gat, sage max and sparse features have one order"""
-    transpose: Literal["keep", "implicit"] = "keep"
-    """keep: store the transposed CSR (CSC) for the backward pass; implicit: scatter over the CSR
-    instead, with less memory and more time; only for partitioned and directed graphs, not for gat
-    and sage max"""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """on GPUs: tf32 for matrix products; bf16: that, and neighbours' rows are aggregated as
     bfloat16, with float32 sums"""

@@ -27,7 +27,7 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n):
     schedule = BucketSchedule(order(name, n), seed=0)
     swaps = [step for step in schedule.scheduled(3) if step.evict]
     table, in_bucket = Geometry.of(n, 1_200_000, 100, 1), 10**6
-    size = table.file_bytes
+    size = table.bytes
     during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
     moved = [len(step.evict) * size for step in swaps]
     # A partition is exchanged in about a second, in which this many buckets are trained.
