@@ -218,27 +218,6 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
     assert kept.result() == 41  # Dask made it again
 
 
-@pytest.mark.slow
-def test_a_retry_is_given_what_is_left_to_do(client, tmp_path):
-    def make(comm, folder, todo):
-        for number in todo[comm.rank :: comm.size]:
-            (folder / str(number)).touch()
-        comm.barrier()
-        if len(todo) == 8 and comm.rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        comm.barrier()
-        return todo
-
-    def left():
-        asked.append([n for n in range(10) if not (tmp_path / str(n)).exists()])
-        return tmp_path, tuple(asked[-1][:8])
-
-    asked = []
-    options = {"total": lambda: len(asked[-1]), "quiet": False}
-    assert gang.run(client, make, left, retries=2, **options) == [(8, 9)] * 3
-    assert asked == [list(range(10)), [8, 9]]
-
-
 def test_metrics_arrive_during_the_run(client):
     seen = []
 

@@ -93,7 +93,7 @@ words = st.text(
 )
 
 
-@settings(deadline=None, max_examples=40)  # each starts a shell
+@settings(deadline=None, max_examples=15)  # each starts a shell
 @given(st.lists(words.filter(lambda word: not word.startswith("-")), max_size=4), words)
 def test_a_shell_passes_on_what_was_written(teller, arguments, interface):
     spec = ClusterSpec(interface=interface, device_limit="0.8")

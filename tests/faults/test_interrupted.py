@@ -17,7 +17,7 @@ CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c 
 @pytest.mark.parametrize(
     ("job", "how"),
     [
-        *cells(JOBS, "kill", quick=(*QUICK, "etl", "word2vec", "embed")),
+        *cells(JOBS, "kill", quick=(*QUICK, "embed")),
         *cells(JOBS, "ctrl-c", quick=()),
         *cells(JOBS, "term"),
         # What a job does then is what it does at the others: one job per mechanism.
@@ -60,9 +60,7 @@ def test_an_overwrite_that_is_killed_midway(job, given, commands, whole, tmp_pat
 
 
 # "vectors" is a file, which has no record of its identity.
-@pytest.mark.parametrize(
-    "job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl", "similar"))
-)
+@pytest.mark.parametrize("job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl")))
 def test_resuming_what_is_finished_is_success(job, given, commands, whole, tmp_path):
     expected, _ = whole(job)
     words = words_of(job, given, tmp_path / "out")
@@ -87,7 +85,7 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("job", cells(OTHER, quick=("etl", "walk", "similar", "gnn")))
+@pytest.mark.parametrize("job", cells(OTHER, quick=("etl", "gnn")))
 def test_other_options_do_not_resume_a_run(job, given, commands, whole, tmp_path):
     """The second command is refused, and nothing of the first is lost."""
     expected, count = whole(job)

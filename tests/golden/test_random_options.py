@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 
-COUNT, TOGETHER = 150, 25
+COUNT, TOGETHER = 80, 20
 
 
 def drawn(seed):

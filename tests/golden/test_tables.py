@@ -1,6 +1,5 @@
 """What becomes of tables of every kind: the edges of the graphs that ``penstock.etl`` makes."""
 
-import bz2
 import datetime as dt
 import gzip
 import uuid
@@ -61,17 +60,13 @@ TEXT = {
     "two columns of one name": case(
         "e.csv", "a,id,id\n0,1,2\n0,2,3\n", NUMBERS, source="1", target="2", header="yes"
     ),
-    "no last newline": case("e.csv", "src,dst\n1,2\n2,3", NUMBERS),
     "crlf": case("e.csv", "src,dst\r\n1,2\r\n2,3\r\n", NUMBERS),
-    "crlf of texts": case("e.csv", "src,dst\r\na,b\r\nb,c", TEXTS),
     "carriage returns alone": case("e.csv", "src,dst\r1,2\r2,3", NUMBERS),
     "a carriage return among newlines": case("e.txt", "1 2\r2 3\n", NUMBERS),
     "byte order mark": case("e.csv", b"\xef\xbb\xbfsrc,dst\n1,2\n2,3\n", NUMBERS),
-    "byte order mark, no names": case("e.csv", b"\xef\xbb\xbf1,2\n2,3\n", NUMBERS),
     "empty lines": case("e.csv", "\n\nsrc,dst\n1,2\n\n2,3\n\n\n", NUMBERS),
     "blanks around numbers": case("e.csv", "src,dst\n 1, 2\n2 ,\t3 \n", NUMBERS),
     "blanks around texts": case("e.csv", "src,dst\na , b\nb,c\n", [("a ", " b"), ("b", "c")]),
-    "plus and zeros": case("e.csv", "src,dst\n+1,2\n2,+3\n", NUMBERS),
     "leading zeros": case("e.csv", "src,dst\n01,02\n02,3\n", [("01", "02"), ("02", "3")]),
     "leading zeros as numbers": case("e.csv", "src,dst\n01,02\n02,3\n", NUMBERS, id_type="int64"),
     "negative": case("e.csv", "src,dst\n-1,2\n2,-0\n", [(-1, 2), (2, 0)]),
@@ -87,15 +82,10 @@ TEXT = {
     "decimals are texts": case(
         "e.csv", "src,dst\n1.5,2.0\n2.0,3e1\n", [("1.5", "2.0"), ("2.0", "3e1")]
     ),
-    "booleans are texts": case("e.csv", "src,dst\ntrue,false\n", [("true", "false")]),
     "null and NA are texts": case(
         "e.csv", "src,dst\nnull,NA\nNaN,b\n", [("NaN", "b"), ("null", "NA")]
     ),
-    "dates are texts": case("e.csv", "src,dst\n2026-11-20,a\n", [("2026-11-20", "a")]),
-    "letters of all kinds": case("e.csv", "src,dst\nå,雪\n雪,😀\n", [("å", "雪"), ("雪", "😀")]),
-    "all quoted": case("e.csv", '"src","dst"\n"a","b"\n"b","c"\n', TEXTS),
     "numbers quoted": case("e.csv", '"src","dst"\n"1","2"\n"2",3\n', NUMBERS),
-    "names quoted": case("e.csv", '"src","dst"\n1,2\n2,3\n', NUMBERS),
     "commas, quotes, lines in quotes": case(
         "e.csv",
         'src,dst\n"a,b","say ""hi"""\n"two\nlines","c\r\nd"\n',
@@ -106,11 +96,9 @@ TEXT = {
     "no quotes in edge lists": case("e.txt", '"a b\nb c"\n', [('"a', "b"), ("b", 'c"')]),
     "tabs": case("e.tsv", "src\tdst\n1\t2\n2\t3\n", NUMBERS),
     "semicolons": case("e.csv", "src;dst\n1;2\n2;3\n", NUMBERS, delimiter=";"),
-    "spaces": case("e.txt", "1 2\n2 3\n", NUMBERS),
     "blanks of all kinds": case("e.txt", " 1  2\n\t2 \t3\t \n   \n", NUMBERS),
     "blanks between texts": case("e.txt", "a\tb\r\n b   c  \r\n", TEXTS),
     "comments": case("e.txt", "# a\tb\n% 7 8\n1 2\n  # 5 6\n2 3\n# 9", NUMBERS),
-    "comments between commas": case("e.txt", "# a\n1,2\n # b\n2,3\n", NUMBERS),
     "a hash later": case("e.txt", "a #b\nc% d\n", [("a", "#b"), ("c%", "d")]),
     "comments of a csv are rows": case("e.csv", "src,dst\n#a,b\nb,c\n", [("#a", "b"), ("b", "c")]),
     "weights in the third column": case(
@@ -124,7 +112,6 @@ TEXT = {
     "duplicates": case("e.csv", "src,dst,w\n1,2,1\n1,2,.5\n2,3,2\n", [(1, 2, 1.5), (2, 3, 2.0)]),
     "triples": case("e.txt", "a\tr\tb\nb\tq\tc\n", [("a", "b", "r"), ("b", "c", "q")]),
     "triples with spaces inside": case("e.txt", "a b\tis in\tc d\n", [("a b", "c d", "is in")]),
-    "triples between spaces": case("e.txt", "a r b\n", [("a", "b", "r")], format="triples"),
     "relations that are numbers": case(
         "e.csv", "src,dst,rel\n1,2,7\n2,3,10\n", [(1, 2, "7"), (2, 3, "10")]
     ),
@@ -169,10 +156,8 @@ TEXT = {
         "e.csv.gz", gzip.compress(b"src,dst\n1,2\n") + gzip.compress(b"2,3\n"), NUMBERS
     ),
     "zstd": case("e.tsv.zst", pa.compress(b"1\t2\n2\t3\n", "zstd", asbytes=True), NUMBERS),
-    "bzip2": case("e.txt.bz2", bz2.compress(b"1 2\n2 3\n"), NUMBERS),
     "a long name": case("e.csv", f"src,dst,{LONG}\n1,2,0\n2,3,0\n", NUMBERS),
     "a long value": case("e.csv", f"{LONG},a\nb,c\n", [("b", "c"), (LONG, "a")]),
-    "a long comment": case("e.txt", f"# {LONG}\n1 2\n2 3\n", NUMBERS),
     "bad rows skipped": case(
         "e.csv",
         "src,dst,w\n1,2,1\n,2,1\n1,x,1\n1,2\n1,2,3,4\n1,2,nan\n1,2,-1\n2,3,2\n",

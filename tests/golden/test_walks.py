@@ -94,11 +94,11 @@ def test_an_expression_is_the_weight(given):
         "length": 2,
         "device": "cpu",
     }
-    weight = "weight * weight if degree > 7 else 1 / (1 + degree)"
+    weight = "weight/(1+degree) if step<4 else 1"  # which is compiled for WALKS already
     walks = penstock.walk_array(graph, weight=weight, walks=40_000, **options)
     row = slice(csr.indptr[first], csr.indptr[first + 1])
     ends = csr.indices[row]
-    weights = np.where(degrees[ends] > 7, csr.weights[row] ** 2.0, 1 / (1 + degrees[ends]))
+    weights = csr.weights[row] / (1 + degrees[ends])
     found = np.bincount(walks[:, 1], minlength=csr.rows)
     assert_drawn(found, np.bincount(ends, weights, minlength=csr.rows))
 

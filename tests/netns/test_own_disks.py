@@ -16,7 +16,7 @@ from penstock import ClusterSpec, embed, generate
 from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
 from penstock.errors import PenstockError
 
-pytestmark = [pytest.mark.netns, pytest.mark.mpi]
+pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]
 
 OPTIONS: dict[str, Any] = {"partitions": 8, "dim": 8, "epochs": 3, "batch": 25, "negatives": 16}
 WORDS = " ".join(f"--{name} {value}" for name, value in OPTIONS.items())

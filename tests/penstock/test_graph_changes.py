@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.csr import CSR, EDGE_COLUMNS
-from penstock.errors import CorruptFile, InputError
+from penstock.errors import CorruptFile
 from penstock.graph import Graph
 from penstock.graph_changes import RowPrints
 from penstock.writer import create_graph
@@ -136,23 +136,3 @@ def test_files_that_are_the_same_are_not_read(tmp_path: Path) -> None:
             (graph.path / name).write_bytes(bytes(entry.bytes))
     after = RowPrints.of(graph, EDGE_COLUMNS, known=before)
     assert np.flatnonzero(after.changed_since(before, base.path)).tolist() == [edges["sources"][9]]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"directed": False},
-        {"leave_out": ("weights",)},
-        {"relations": 2},
-        {"ids": [str(node) for node in range(30)]},
-    ],
-    ids=str,
-)
-def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    edges = edges_of(np.random.default_rng(3), 30, 100)
-    edges["relations"] %= 2
-    base = save(tmp_path / "base", edges, np.arange(30))
-    given = {"ids": np.arange(30), **change}
-    graph = save(tmp_path / "graph", edges, **given)
-    with pytest.raises(InputError):
-        RowPrints.of(graph).changed_since(RowPrints.of(base), base.path)

@@ -166,9 +166,8 @@ def test_a_daemon_that_is_suspended_or_killed(state, certificates, monkeypatch, 
 # -- in the foreground ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_foreground_ends_at_a_signal(number, state):
     with command("start", "--foreground", "--cluster", "local", "-n", "2", "--json") as process:
         text = "".join(iter(process.stdout.readline, "}\n")) + "}"

@@ -177,28 +177,28 @@ def check_betweenness(backend, directed, graphs, batch, weight):
 
 
 @BACKENDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.just(1.0)))
 def test_unweighted_graphs_are_networkxs(backend, zoo):
     check_all(backend, *zoo, weighted=False)
 
 
 @BACKENDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.integers(1, 4).map(float)))
 def test_weighted_graphs_are_networkxs(backend, zoo):
     check_all(backend, *zoo, weighted=True)
 
 
 @FAST
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.sampled_from([0.0, 0.0, 0.1, 0.2, 0.30000000000000004, 1.0])))
 def test_weights_of_zero_and_sums_that_round_are_networkxs(backend, zoo):
     check_all(backend, *zoo, weighted=True)
 
 
 @BACKENDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.integers(1, 4).map(float)), weighted=st.booleans())
 def test_paths_counted_in_float32_are_networkxs_to_five_digits(backend, zoo, weighted):
     directed, graphs = zoo
@@ -211,7 +211,7 @@ def test_paths_counted_in_float32_are_networkxs_to_five_digits(backend, zoo, wei
 
 
 @BACKENDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.integers(0, 3).map(float)), weighted=st.booleans())
 def test_pagerank_is_networkxs(backend, zoo, weighted):
     _, graphs = zoo
@@ -238,7 +238,7 @@ def test_pagerank_that_does_not_converge_is_reported(backend):
 
 
 @BACKENDS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(zoo=zoos(st.just(1.0)))
 def test_components_and_clustering_are_networkxs(backend, zoo):
     directed, graphs = zoo
@@ -287,7 +287,7 @@ def test_components_and_clustering_are_networkxs(backend, zoo):
 def test_graphs_of_several_words_of_sources(backend, directed, weighted):
     """More sources than a word has bits, in one piece and some of two."""
     graphs = []
-    for seed, size in enumerate([65, 130]):
+    for seed, size in enumerate([65, 100]):
         graph = nx.gnp_random_graph(size, 3 / size, seed=seed, directed=directed)
         edges = [(a, b, 1.0 + (a + b) % 3) for a, b in graph.edges]
         graphs.append(graph_of(size, edges, directed=directed))
@@ -330,7 +330,7 @@ def flows(draw, most=12):
 
 
 @FAST
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs=flows(), endpoints=st.booleans(), drawn=st.randoms(use_true_random=False))
 def test_searches_that_sources_of_one_way_out_share(backend, graphs, endpoints, drawn):
     batch = batch_of(graphs, weighted=False)

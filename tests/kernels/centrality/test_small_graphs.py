@@ -14,7 +14,7 @@ IDS = st.one_of(
 ROWS = st.lists(st.tuples(IDS, IDS, st.sampled_from([0, 0, 0, 1, 2, 3])), max_size=12)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(ROWS, max_size=5), st.booleans(), st.booleans(), st.randoms())
 def test_backends_agree(graphs, directed, weighted, random):
     rows = [row for graph in graphs for row in graph]

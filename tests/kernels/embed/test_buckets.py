@@ -21,7 +21,7 @@ def random_graph(rng, nodes, edges, relations):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**20),
     nodes=st.integers(1, 40),
@@ -94,7 +94,7 @@ def test_every_order_of_a_bucket_is_as_likely():
     assert sum((c - 1000) ** 2 / 1000 for c in counts.values()) < 20.5  # p = 0.001, 5 degrees
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 600), st.integers(0, 2**60), st.integers(0, 2**40))
 def test_a_permutation_is_one_and_the_twins(count, seed, which):
     keys = naive.mix_keys(seed, which)
@@ -104,7 +104,7 @@ def test_a_permutation_is_one_and_the_twins(count, seed, which):
     assert sorted(found) == list(range(count))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**20),
     sizes=st.lists(st.integers(0, 3 * BLOCK), min_size=1, max_size=6),

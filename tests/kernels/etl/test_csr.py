@@ -124,7 +124,7 @@ def test_merge_values(agree, how, dtype):
     agree("merge_values", (values, order, first), how)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(
     arrays(np.int32, st.tuples(st.just(2), st.integers(0, 60)), elements=st.integers(0, 20)),
     st.lists(st.integers(0, 21), max_size=4),

@@ -134,7 +134,7 @@ def test_nan_shows_in_sums_and_largest_values(backend, width):
     assert (backend.get(arg)[0] == 1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.integers(1, 12),
     columns=st.integers(1, 12),

@@ -120,16 +120,15 @@ def test_numba_agrees_on_logarithms_and_powers(text, seed):
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
-@pytest.mark.parametrize("flags", ["-O0", "-O2"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     exact=st.lists(EXACT, min_size=20, max_size=40),
     other=st.lists(NEARLY, min_size=10, max_size=20),
     seed=st.integers(0, 99),
 )
-def test_c_agrees(tmp_path_factory, flags, exact, other, seed):
+def test_c_agrees(tmp_path_factory, exact, other, seed):
     columns, folder = inputs(20, seed), tmp_path_factory.mktemp("c")
-    results = with_c(exact + other, columns, folder, flags)
+    results = with_c(exact + other, columns, folder, "-O2")
     for text, got in zip(exact, results, strict=False):
         np.testing.assert_array_equal(got, compute(text, columns, 20), text)
     for text, got in zip(other, results[len(exact) :], strict=True):

@@ -67,7 +67,7 @@ def symmetric(kernels, csr, cut):
     return indptr, out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs(), st.data())
 def test_neighbours_both_ways_are_scipys(csr, data):
     cut = data.draw(st.integers(0, csr.rows))
@@ -97,7 +97,7 @@ def labels_of(kernels, pieces, rows):
     return kernels.component_labels(parent)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs(), st.data())
 def test_components_are_scipys_whatever_the_cut(csr, data):
     cut = data.draw(st.integers(0, csr.rows))
@@ -128,7 +128,7 @@ def test_a_long_path_given_backwards_stays_fast():
 # -- by load -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7))
 def test_placing_by_load_keeps_the_bound_of_list_scheduling(load, k):
     load = np.array(load, dtype=np.int64)
@@ -152,7 +152,7 @@ def streamed(kernels, csr, k, capacity, cut=0, price=0.3):
     return parts, loads, counts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graphs(), st.integers(1, 5), st.data())
 def test_streaming_is_the_same_whatever_the_cut(csr, k, data):
     cut = data.draw(st.integers(0, csr.rows))
@@ -185,7 +185,7 @@ def cut_of(indptr, indices, parts):
     return int(np.sum(parts[sources] != parts[indices]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems())
 def test_refining_cuts_less_within_the_bound_and_balancing_lifts_no_part(problem):
     indptr, indices, load, given_parts, k, bound = problem
@@ -222,7 +222,7 @@ def local_numbers(parts, rank):
     return local
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs(60, 120), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_local_rows_are_the_naive_ones(csr, k, seed):
     parts = np.random.default_rng(seed).integers(0, k, csr.rows).astype(np.int32)

@@ -11,32 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, centrality, etl, generate
-from penstock.errors import CorruptFile, OutputExists, UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
-from penstock.output import Pieces
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size, sampled_scale
-
-
-def table_of(zoo):
-    rows = [
-        (name, a, b, data["weight"])
-        for name, graph in zoo.items()
-        for a, b, data in graph.edges(data=True)
-    ]
-    return pa.table(
-        {
-            name: [row[i] for row in rows]
-            for i, name in enumerate(("graph_id", "source", "target", "weight"))
-        }
-    )
-
-
-def make(folder, zoo, **options):
-    pq.write_table(table_of(zoo), folder / "edges.parquet")
-    etl(folder / "edges.parquet", folder / "zoo", format="zoo", **options)
-    return folder / "zoo"
 
 
 def read(path, key="nodes"):
@@ -125,38 +104,16 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
     assert error_bound(nodes, nodes) == 0
 
 
-def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
-    zoo = {"path": nx.path_graph(["a", "b", "c", "d"]), "ring": nx.cycle_graph(["a", "b", "c"])}
-    for graph in zoo.values():
-        nx.set_edge_attributes(graph, 1.0, "weight")
-    path = make(tmp_path, zoo)
-    options = {"metrics": "pagerank,closeness", "max_iter": 2, "tol": 1e-12}
-    report = centrality(path, tmp_path / "out", **options)
-    assert report.failed == 1
-    failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
-    assert [row["graph_id"] for row in failures] == ["path"]
-    found = read(tmp_path / "out")
-    assert found["path", "a"]["pagerank"] is None
-    assert found["path", "a"]["closeness"] is not None
-    close(found["ring", "a"]["pagerank"], 1 / 3)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"metrics": "closeness,closure"}, "closure"),
         ({"samples": 3, "epsilon": 0.1}, "--epsilon"),
         ({"metrics": "diameter", "samples": 3}, "diameter"),
-        ({"metrics": "pagerank", "samples": 2}, "--samples"),
-        ({"samples": 3, "distances": True}, "--distances"),
         ({"metrics": "closeness", "endpoints": True}, "betweenness"),
-        ({"metrics": "betweenness", "wf_improved": False}, "closeness"),
         ({"alpha": 0.5}, "--alpha"),
-        ({"seed": 3}, "--seed"),
-        ({"weight": "cost"}, "--weight"),
         ({"samples": 3}, "--samples"),  # of a zoo
         ({"weighted": True}, "weights"),  # without weights
-        ({"epsilon": 0.0}, "epsilon"),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, options, named):
@@ -164,35 +121,6 @@ def test_options_that_do_not_go_together(tmp_path, options, named):
     with pytest.raises(UsageError, match=named):
         centrality(tmp_path / "zoo", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
-    """Parts follow from the input alone, and what is whole is not computed again."""
-    monkeypatch.setattr("penstock.pipelines.centrality.pieces.LEAST_COST", 20_000.0)
-    generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
-    whole = centrality(tmp_path / "zoo", tmp_path / "whole")
-    assert whole.pieces > 5
-    written, real = [], Pieces.save
-
-    def save(records, piece, counts, files):
-        if len(written) == 3:
-            raise OSError("the cable was pulled")
-        written.append(piece)
-        real(records, piece, counts, files)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Pieces, "save", save)
-        with pytest.raises(OSError, match="cable"):
-            centrality(tmp_path / "zoo", tmp_path / "out")
-    report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True)
-    assert report.resumed_pieces == 3
-    for name in sorted(path.name for path in (tmp_path / "whole/nodes").iterdir()):
-        mine = (tmp_path / "out/nodes" / name).read_bytes()
-        assert mine == (tmp_path / "whole/nodes" / name).read_bytes()
-    body = json.loads((tmp_path / "out/centrality.json").read_text())
-    assert body["metrics"] == ["closeness", "betweenness"]
-    with pytest.raises(OutputExists):
-        centrality(tmp_path / "zoo", tmp_path / "out")
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
@@ -227,15 +155,6 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     assert all(row["closeness"] > 0 for row in nodes)
     edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
     assert {row["betweenness"] for row in edges if row["graph_id"] == 1} == {None}
-
-
-@pytest.mark.parametrize("epsilon", [1e-300, 0.01, 0.99])
-def test_samples_of_any_epsilon(epsilon):
-    options = CentralityOptions(metrics="betweenness", epsilon=epsilon)
-    for nodes in (1, 30, 10**4, 10**9):
-        size = sample_size(nodes, options)
-        assert 0 < size <= nodes
-        assert size == nodes or error_bound(nodes, size) <= epsilon * (1 + 1e-12)
 
 
 @pytest.mark.multigpu

@@ -94,7 +94,7 @@ def test_answers_are_candidates(shop, run, tmp_path, how):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"negatives": "all"}, {"by_degree": 0.5}, {"partitions": 6, "batch": 25}]
+    "more", [{"negatives": "all"}, {"by_degree": 0.5, "partitions": 6, "batch": 25}]
 )
 def test_negatives_and_what_follows_a_training_are_its_candidates(shop, tmp_path, more):
     given = {"candidates": "type:i", "corrupt": "tail", **more}
@@ -132,7 +132,7 @@ def market(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"by_degree": 0.5, "model": "rescal"}, {"partitions": 4}, {"corrupt": "tail"}]
+    "more", [{"by_degree": 0.5, "model": "rescal"}, {"partitions": 4, "corrupt": "tail"}]
 )
 def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path, more):
     """So nodes of no relation's type stay as they began, and answers are ranked as well."""

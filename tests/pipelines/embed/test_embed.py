@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from embed_runs import values
 
-from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
+from penstock import CSR, ClusterSpec, Graph, embed, etl
 from penstock.errors import InputError, OutputExists, PenstockError, UsageError
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
@@ -132,36 +132,6 @@ def test_vectors_are_read_in_blocks(graph, tmp_path, partitions, monkeypatch):
     )
 
 
-def test_a_graph_without_relations_takes_dot(tmp_path):
-    generate("sbm", tmp_path / "g", nodes=300, blocks=5, degree_inside=12, degree_outside=1)
-    report = embed.train(tmp_path / "g", tmp_path / "run", dim=16, epochs=20)
-    assert report.training.model == "dot"
-    lines = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["loss"] < 0.8 * lines[0]["loss"]
-    assert report.trained.validation is None
-    answers = embed.predict(tmp_path / "run", head="0", top=3).answers
-    assert len(answers) == 3
-    assert "0" not in [str(answer["id"]) for answer in answers]  # the best answer to itself
-    with pytest.raises(UsageError):
-        embed.train(tmp_path / "g", tmp_path / "other", model="complex")
-
-
-def test_more_epochs_resume_a_run(graph, tmp_path):
-    options = {**SMALL, "schedule": "constant"}
-    embed.train(graph, tmp_path / "whole", **{**options, "epochs": 4})
-    embed.train(graph, tmp_path / "run", **options)
-    with pytest.raises(OutputExists):
-        embed.train(graph, tmp_path / "run", **options)
-    for name, value in (("dim", 12), ("n3", 0.02), ("reciprocal", False)):
-        with pytest.raises(UsageError) as error:
-            embed.train(graph, tmp_path / "run", resume=True, **{**options, name: value})
-        assert name in str(error.value)
-    more = {**options, "epochs": 4}
-    report = embed.train(graph, tmp_path / "run", **more, resume=True)
-    assert report.trained.first_epoch == 2
-    np.testing.assert_array_equal(values(tmp_path / "run")[0], values(tmp_path / "whole")[0])
-
-
 def test_a_warm_start_begins_where_the_other_run_ended(trained, graph, tmp_path):
     run, _ = trained
     options = {"dim": 16, "batch": 200, "epochs": 1}
@@ -214,39 +184,16 @@ def test_recipes_in_examples_are_recipes(recipe):
     assert embed.EmbedOptions(recipe=recipe).model == recipe.stem.partition("-")[0]
 
 
-def files(run):
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_run_that_was_to_replace_another_can_be_resumed(graph, tmp_path, *, checkpoint):
-    """The run that it is to replace stands until the new one is done."""
-    run, hidden, new = (tmp_path / name for name in ("run", ".run.partial", "new"))
-    small = {**SMALL}
-    embed.train(graph, run, **small)
-    before = files(run)
-    embed.train(graph, new, seed=1, **small)
-    shutil.copytree(new, hidden)  # as a kill leaves it
-    if not checkpoint:
-        shutil.rmtree(hidden / "checkpoints")
-    body = json.loads((hidden / "run.json").read_text())
-    (hidden / "run.json").write_text(json.dumps(body | {"state": "training", "report": None}))
-    for more in ({"resume": True}, {}):
-        with pytest.raises((OutputExists, UsageError)):
-            embed.train(graph, run, seed=1, **more, **small)
-    assert files(run) == before
-    report = embed.train(graph, run, seed=1, resume=True, overwrite=True, **small)
-    assert bool(report.trained.first_epoch) == checkpoint
-    np.testing.assert_array_equal(values(run)[0], values(new)[0])
-    assert not hidden.exists()
-
-
-@pytest.mark.parametrize(
-    "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
-)
-def test_vectors_that_are_not_finite_after_the_last_update_are_an_error(graph, tmp_path, options):
+def test_vectors_that_are_not_finite_after_the_last_update_are_an_error(graph, tmp_path):
     """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
-    options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
+    options = {
+        "optimizer": "sgd",
+        "init_scale": 1.0,
+        "dim": 8,
+        "epochs": 1,
+        "batch": graph.num_edges,
+        "lr": 1e38,
+    }
     with pytest.raises(PenstockError):
         embed.train(graph, tmp_path / "run", **options)
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"

@@ -1,6 +1,5 @@
 """``penstock embed train -k K``: ranks of a world that mpiexec starts, and what they leave."""
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from embed_runs import values
 
 from penstock import ClusterSpec, embed
-from penstock.errors import GraphError, UsageError
+from penstock.errors import UsageError
 from penstock.pipelines.vectors import Vectors
 
 TWO = ClusterSpec(cluster="mpi", workers=2)
@@ -57,47 +56,3 @@ def test_ranks_share_an_evaluation(trained):
         alone = embed.evaluate(run, **more)
         shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
         assert replace(shared, seconds=alone.seconds) == alone
-
-
-KILLED = {
-    "dim": 8,
-    "batch": 20,
-    "negatives": 16,
-    "epochs": 12,
-    "partitions": 8,
-    "checkpoint_minutes": 1e-9,
-    "validate_every": 4,
-    "schedule": "constant",
-}
-
-
-@pytest.fixture(scope="module")
-def whole(graph, tmp_path_factory):
-    """A training that is not killed."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    embed.train(graph, run, parts=2, cluster=TWO, **KILLED)
-    return run
-
-
-def resume(graph, run, **more):
-    options = {**KILLED, **more}
-    return embed.train(graph, run, parts=2, cluster=TWO, resume=True, **options)
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_a_table_that_one_rank_has_lost_is_not_made_again(graph, tmp_path, whole, how):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    table = next((run / "checkpoints").glob("nodes-0005-*.table"))
-    held = table.read_bytes()
-    table.unlink()
-    if how != "missing":
-        table.write_bytes(held[:5000])
-    with pytest.raises(GraphError) as error:
-        resume(graph, run, epochs=13)
-    assert table.name in str(error.value)
-    # Put back, the run resumes.
-    table.write_bytes(held)
-    assert resume(graph, run, epochs=13).trained.first_epoch == 12

@@ -11,12 +11,10 @@ from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import CorruptFile, GraphError, InputError, PenstockWarning, UsageError
-from penstock.pipelines.embed.planning import check_graph, fewest_partitions
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.embed.source import TableSource
-from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 from penstock.workers.training import checkpoint
@@ -152,21 +150,6 @@ def test_ids_of_other_nodes_are_refused_and_written_again(mine, graph, tmp_path)
     assert pq.read_table(path).equals(before)
 
 
-@pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_a_table_that_is_lost_is_not_made_again(graph, tmp_path, how):
-    run, more = tmp_path / "run", {**SMALL, "batch": 50, "partitions": 4}
-    embed.train(graph, run, epochs=1, **more)
-    table = next((run / "checkpoints").glob("nodes-*.table"))
-    part = table.read_bytes()[:5000]
-    table.unlink()
-    if how == "truncated":
-        table.write_bytes(part)
-    with pytest.raises(GraphError) as error:
-        embed.train(graph, run, epochs=2, resume=True, **more)
-    assert table.name in str(error.value)
-    assert table.exists() == (how == "truncated")
-
-
 @pytest.mark.gpu
 def test_a_gpus_memory_is_given_back_after_training(graph, tmp_path):
     import cupy
@@ -246,16 +229,3 @@ def test_a_graph_that_was_made_again_is_a_warning(tmp_path):
 
 
 # -- options that meet -----------------------------------------------------------------------------
-
-
-def test_partitions_beyond_any_use_are_refused(graph):
-    large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    check_graph(large, Training(partitions=1024))
-    check_graph(large, Training(partitions=4096), 4)
-    for partitions, ranks in ((1025, 1), (4112, 8)):
-        with pytest.raises(UsageError):
-            check_graph(large, Training(partitions=partitions), ranks)
-    # However little memory there is, no more of them are chosen.
-    huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
-    for order in ("prefetch", "cover"):
-        assert fewest_partitions(huge, Training(model="complex", order=order), 10**9) == 1

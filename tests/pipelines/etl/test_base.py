@@ -17,14 +17,9 @@ from penstock.pipelines.cli import run
 
 PLAIN = {"relation": "none"}  # the tables have columns that are found by their names
 KINDS: dict[str, dict[str, Any]] = {
-    "plain": PLAIN | {"weight": "none"},
-    "directed": PLAIN | {"weight": "none", "directed": True},
     "weighted": PLAIN | {"self_loops": "keep"},
-    "largest": PLAIN | {"duplicates": "max"},
     "listed first": PLAIN | {"duplicates": "first", "directed": True},
-    "all kept": PLAIN | {"duplicates": "keep", "directed": True},
     "relations": {"weight": "none"},
-    "times": {"time": "time"},
     "undirected times": PLAIN | {"time": "time"},
     "times kept": {"time": "time", "duplicates": "keep"},
     "latest time": PLAIN | {"time": "time", "merge_times": True},
@@ -211,10 +206,8 @@ def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Pat
     ("change", "options"),
     [
         ("src", {"directed": True}),
-        ("src", {"weight": "none"}),
         ("src", {"relation": "none"}),
         ("weight", {}),
-        ("relation", {}),
         ("time", {}),
     ],
 )

@@ -1,7 +1,6 @@
 """ETL of tables of edges; what comes of random options is compared in tests/golden."""
 
 import json
-import os
 from collections import Counter
 from itertools import pairwise
 
@@ -14,8 +13,6 @@ import scipy.sparse as sp
 from penstock import Graph, etl
 from penstock.errors import InputError, UsageError
 from penstock.output import Output
-from penstock.pipelines.cli import run
-from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes import number as number_nodes
 
 
@@ -76,16 +73,6 @@ def test_same_bytes_however_the_input_is_cut(tmp_path, make, kind, monkeypatch):
     cut, _ = make(many, name="cut", **options)
     assert whole.manifest.files == cut.manifest.files
     assert len(list((cut.path / "heldout").iterdir())) == 2
-
-
-def test_bins_cut_rows_but_not_results(make, monkeypatch):
-    table = random_edges(6, rows=3000, ids=500)
-    a, _ = make(table, weight="weight", relabel="degree")
-    monkeypatch.setattr(EtlJob, "bin_edges", 256)
-    b, _ = make(table, name="b", weight="weight", relabel="degree")
-    assert a.num_shards == 1 < b.num_shards
-    for (name, left), (_, right) in zip(a.csr().arrays(), b.csr().arrays(), strict=True):
-        np.testing.assert_array_equal(left, right, err_msg=name)
 
 
 def test_weights_of_both_directions_are_bitwise_equal(make):
@@ -190,14 +177,6 @@ def test_a_column_of_relations_makes_a_table_directed(make, file):
         assert (report.directed, report.edges) == (directed, 4)
 
 
-def test_the_command_line_asks_for_either_direction(tmp_path):
-    (tmp_path / "kg.txt").write_text(TRIPLES)
-    for flags, directed in (([], True), (["--undirected"], False), (["--directed"], True)):
-        words = ["etl", str(tmp_path / "kg.txt"), str(tmp_path / "g"), "-q", "--overwrite"]
-        assert run([*words, *flags]) == 0
-        assert Graph.open(tmp_path / "g").manifest.directed == directed
-
-
 def test_triples_are_split_one_by_one(make):
     random = np.random.default_rng(0)
     rows = {(int(h), int(r), int(t)) for h, r, t in random.integers(0, [60, 3, 60], (4000, 3))}
@@ -229,16 +208,6 @@ def test_bad_rows_are_counted_and_kept_aside(make):
     assert report.bad_rows == 3
     kept = json.loads((graph.path / "bad_rows.json").read_text())
     assert [bad["row"] for bad in kept["first"]] == [7, 19, 32]
-
-
-def test_the_plan_writes_nothing(tmp_path, capsys):
-    (tmp_path / "e.csv").write_text("from,to,weight\n1,2,3\n2,3,1\n")
-    words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--plan", "--json"]
-    assert run([*words, "--source", "from", "--target", "to"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert os.listdir(tmp_path) == ["e.csv"]
-    assert plan["disk_bytes"] == 4 * (tmp_path / "e.csv").stat().st_size
-    assert plan["memory_bytes"] is plan["problem"] is None
 
 
 @pytest.mark.parametrize("directed", [True, False])
@@ -284,13 +253,6 @@ def test_a_resumed_run_of_another_table_is_refused(tmp_path, monkeypatch):
         etl(weighted(9.0), out, directed=True, resume=True)
     etl(weighted(5.0), out, directed=True, resume=True)
     assert Graph.open(out).csr().weights.tolist() == [5.0, 1.0]
-
-
-@pytest.mark.parametrize("first", [1.0, 2.0, 3.0, 4.0])
-def test_tables_of_a_list_are_read_in_their_order(make, first):
-    tables = [weighted(first), weighted(7.0), weighted(8.0)]
-    graph, _ = make(tables, directed=True, duplicates="first")
-    assert graph.csr().weights.tolist() == [first, 1.0]
 
 
 def test_the_time_window_is_of_training_edges(tmp_path, make):

@@ -15,6 +15,7 @@ from penstock.pipelines.flow.document import read_flow
 
 FLOW = """
 folder: out
+parallel: 1
 incremental: true
 rebuild_every: 3
 stages:
@@ -54,58 +55,32 @@ def ids():
 
 
 def test_a_stage_starts_from_its_previous_output_and_every_third_run_is_whole(home, capsys):
-    based, whole = [], []
-    for day in range(1, 6):
+    write_day(1)
+    whole = [night(capsys)["graph"]["rebuilt"]["run"]]
+    first = ids()
+    assert {one["state"] for one in night(capsys).values()} == {"skipped"}
+    Path("edges.parquet").write_text("not Parquet")
+    assert night(capsys, code=1)["graph"]["state"] == "failed"
+    for day, based in ((2, True), (3, True), (4, False)):
         write_day(day)
         stages = night(capsys)
-        based.append([stages[name]["based"] for name in ("graph", "parts")])
+        assert [stages[name]["based"] for name in ("graph", "parts")] == [based, based]
         whole.append(stages["graph"]["rebuilt"]["run"])
-        if all(based[-1]):
-            assert stages["parts"]["report"]["from_base"] == {
-                "what": "graphs",
-                "kept": 2,
-                "made": 1,
-            }
+        if based:
+            kept = {"what": "graphs", "kept": 2, "made": 1}
+            assert stages["parts"]["report"]["from_base"] == kept
+            assert stages["graph"]["rebuilt"]["runs_since"] == day - 1
             assert stages["graph"]["rebuilt"]["seconds"] > 0
-    assert based == [[False] * 2, [True] * 2, [True] * 2, [False] * 2, [True] * 2]
-    assert whole[0] == whole[1] == whole[2] != whole[3] == whole[4]
-    assert not Path("out/.flow/previous").exists()
-
-
-def test_nodes_keep_their_ids_until_a_run_is_whole(home, capsys):
-    write_day(1)
-    night(capsys)
-    first = ids()
-    write_day(2)
-    night(capsys)
-    assert all(ids()[name] == number for name, number in first.items() if name != "n1")
-    write_day(3)
-    assert night(capsys, "--force")["graph"]["based"] is False
+            now = ids()
+            assert all(now.get(name, number) == number for name, number in first.items())
+    assert whole[0] == whole[1] == whole[2] != whole[3]
     assert [*ids()] == sorted(ids())
-
-
-def test_an_unchanged_stage_is_skipped_and_a_refused_base_is_not_the_end(home, capsys):
-    write_day(1)
-    night(capsys)
-    assert {one["state"] for one in night(capsys).values()} == {"skipped"}
+    assert not Path("out/.flow/previous").exists()
     Path("flow.yaml").write_text(FLOW.replace("directed: true", "directed: false"))
-    graph = night(capsys)["graph"]  # yesterday's graph has a direction
+    graph = night(capsys)["graph"]  # a refused base is not the end: it has a direction
     assert (graph["state"], graph["based"]) == ("done", False)
     assert graph["why_whole"]
     assert not Graph.open("out/graph").manifest.directed
-
-
-def test_the_next_run_starts_from_the_output_before_one_that_failed(home, capsys):
-    write_day(1)
-    night(capsys)
-    first = ids()
-    Path("edges.parquet").write_text("not Parquet")
-    assert night(capsys, code=1)["graph"]["state"] == "failed"
-    write_day(2)
-    graph = night(capsys)["graph"]
-    assert graph["based"]
-    assert graph["rebuilt"]["runs_since"] == 1
-    assert all(ids()[name] == number for name, number in first.items() if name != "n1")
 
 
 def test_only_stages_with_a_base_are_incremental(home):
@@ -131,15 +106,3 @@ def test_only_stages_with_a_base_are_incremental(home):
     ):
         with pytest.raises(UsageError):
             incremental(bad)
-
-
-def test_the_plan_says_what_a_stage_starts_from(home, capsys):
-    def planned():
-        capsys.readouterr()
-        assert run(["run", "flow.yaml", "--plan", "--json"]) == 0
-        return {one["name"]: one["why"] for one in json.loads(capsys.readouterr().out)["stages"]}
-
-    write_day(1)
-    night(capsys)
-    write_day(2)
-    assert "previous" in planned()["graph"]

@@ -193,18 +193,6 @@ def test_the_next_run_publishes_what_one_could_not(home, step, count, monkeypatc
     assert all_seen(home) == ["2"] * 3
 
 
-def test_a_place_that_could_not_be_reached_is_moved_when_the_run_publishes(home, monkeypatch):
-    publish(one(home), 1)
-    with monkeypatch.context() as patch:
-        fail_at(patch, "move", 1)
-        with pytest.raises(PenstockError):
-            publish(one(home), 2)
-    with monkeypatch.context() as patch:
-        fail_at(patch, "move", 1)  # what the run before has left
-        publish(one(home), 2)
-    assert seen(home / "pub") == "2"
-
-
 def test_the_next_date_moves_what_is_left_at_a_place_of_the_date_before(home, monkeypatch):
     flow = one(home)
     flow.write_text(flow.read_text().replace("publish: pub", 'publish: "pub/{{date}}"'))
@@ -273,18 +261,6 @@ def test_two_flows_do_not_take_turns_at_a_place(home):
     with pytest.raises(OutputExists):
         publish(flow, 2)
     assert seen(home / "pub") == "1"
-
-
-def test_two_flows_do_not_take_turns_at_a_url(home):
-    for name in ("one", "two"):
-        path = one(home, name)
-        path.write_text(path.read_text().replace("publish: pub", "publish: 'memory://bucket/to'"))
-    publish(home / "one.yaml", 1)
-    with pytest.raises(OutputExists):
-        publish(home / "two.yaml", 2)
-    assert seen_at_url() == "1"
-    publish(home / "two.yaml", 2, replace_targets=True)
-    assert seen_at_url() == "2"
 
 
 # By hand

@@ -37,6 +37,7 @@ def make(*given, value=1, fail=False, seconds=0, die=False):
 """
 FLOW = """
 name: small
+parallel: 1
 variables: {value: 1, fail: false, least: 0}
 stages:
   a: {python: "mine:make", value: "{{value}}"}
@@ -203,25 +204,6 @@ stages: {a: {python: "mine:make", value: 1}}
         assert run(["run", str(path), *wrong]) == 2
 
 
-def test_a_metric_may_have_a_floor_and_a_comparison(home):
-    text = """
-variables: {v: 100}
-stages:
-  a:
-    python: "mine:make"
-    value: "{{v}}"
-    expect: {total: [">= 98", not worse than previous by 1]}
-"""
-    path = flow(home, text)
-    night = [("100", [True, True]), ("99", [True, True]), ("98", [True, True])]
-    night += [("97", [False, True]), ("110", [True, True]), ("100", [True, False])]
-    for day, (value, met) in enumerate(night, start=1):
-        make_outputs(path, date := dt.date(2026, 11, day), v=value)
-        report = run_flow(path, variables={"v": value}, date=date)
-        assert [one["met"] for one in report.stages["a"]["gates"]] == met
-        assert report.state == ("passed" if all(met) else "failed")
-
-
 def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
     with pytest.raises(CapacityError):
         run_flow(flow(home, 'stages: {a: {python: "mine:make", gpus: 64}}'))
@@ -310,24 +292,6 @@ def test_a_training_run_that_failed_without_a_checkpoint_begins_again(home):
     report = run_flow(flow(home, text % ", seed: 1"))
     assert report.state == "passed", report.stages
     assert (home / "real/vectors/run.json").read_bytes() != before
-
-
-@pytest.mark.slow
-def test_vectors_begin_with_those_of_the_run_before(home):
-    more = '{job: %s, input: graph, dim: 8, init: "{{previous}}", %s}\n'
-    text = KNOWLEDGE + "  vectors: " + more % ("embed", "epochs: %d, batch: 100")
-    text += "  words: " + more % ("word2vec", "length: 8, walks: %d")
-    first = run_flow(flow(home, text % (1, 1)))
-    assert first.state == "passed", first.stages
-    assert not first.stages["vectors"]["report"].get("known")
-    again = run_flow(flow(home, text % (1, 1)))
-    assert set(states(again).values()) == {"skipped"}
-    later = run_flow(flow(home, text % (2, 2)))
-    assert later.state == "passed", later.stages
-    assert later.stages["vectors"]["report"].get("known") == {"nodes": 100, "relations": 3}
-    assert later.stages["words"]["report"]["known"] == 100
-    assert run(["run", str(home / "flow.yaml"), "--force", "--plan"]) == 0
-    assert not list((home / "real/.flow/previous").iterdir())
 
 
 def test_a_plan_writes_nothing_and_says_what_would_run(home, capsys):
@@ -449,7 +413,7 @@ def starts(out, hang=False):
     stages = "".join(f"\n  {name}: {{python: 'mine:{name}'}}" for name in names)
     stages += "\n  starts: {python: 'mine:starts'}"
     stages += "\n  hangs: {python: 'mine:starts', hang: true, timeout: 4}"
-    report = run_flow(flow(home, f"parallel: 4\nstages: {stages}"))
+    report = run_flow(flow(home, f"parallel: 2\nstages: {stages}"))
     well = {"prints": "done", "starts": "done"}
     assert states(report) == dict.fromkeys([*names, "hangs"], "failed") | well
     assert report.stages["prints"]["metrics"] == {"n": 1.0}

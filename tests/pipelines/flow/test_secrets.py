@@ -24,7 +24,7 @@ def make(out, token, all, fail):
 
 @pytest.mark.parametrize(
     ("fail", "length", "code"),
-    [("no", "5", 1), ("yes", "5", 1), ("no", '"{{env.SURELY_SECRET}}"', 2)],
+    [("yes", "5", 1), ("no", '"{{env.SURELY_SECRET}}"', 2)],
 )
 def test_it_is_masked_everywhere(fail, length, code, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(CODE)

@@ -66,14 +66,9 @@ def same(one: Path, other: Path) -> bool:
 
 
 MODELS = {
-    "gcn": {"model": "gcn"},
     "gcn, weighted, three layers": {"model": "gcn", "layers": 3, "weighted": True, "norm": "layer"},
-    "sage": {"model": "sage", "residual": True},
     "sage max": {"model": "sage", "aggregate": "max"},
-    "gin": {"model": "gin"},
     "gat": {"model": "gat", "heads": 2},
-    "one layer": {"model": "gcn", "layers": 1},
-    "aggregated first": {"model": "gcn", "order": "aggregate"},
     "sparse": {"model": "sage", "feature_layout": "sparse"},
 }
 CHANGES = {
@@ -86,11 +81,10 @@ CHANGES = {
 @pytest.mark.parametrize("model", MODELS)
 def test_the_result_is_that_of_a_whole_prediction(tmp_path, model):
     options = MODELS[model]
-    small = {} if options.get("layers") == 1 else {"hidden": 40}
     directed = model in ("sage", "gat")
     make_graph(tmp_path / "before", directed=directed)
-    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, **{**small, **options})
-    columns = {"embeddings": options.get("layers") != 1, "probabilities": True}
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, hidden=40, **options)
+    columns = {"embeddings": True, "probabilities": True}
     gnn.predict(tmp_path / "run", tmp_path / "p0", **columns)
     for number, (name, changes) in enumerate(CHANGES.items()):
         day = tmp_path / str(number)
@@ -149,12 +143,10 @@ def test_a_base_of_another_run_graph_or_kind_is_refused(tmp_path):
     for name in ("run", "other"):
         gnn.train(tmp_path / "before/g", tmp_path / name, epochs=2, hidden=8, seed=len(name))
     gnn.predict(tmp_path / "run", tmp_path / "p")
-    gnn.predict(tmp_path / "run", tmp_path / "two", parts=2)
     given = {"base": tmp_path / "p"}
     for run, more in (
         ("other", given),
         ("run", {**given, "embeddings": True}),
-        ("run", {"base": tmp_path / "two"}),
         ("run", {"base": tmp_path / "run"}),
         ("run", {**given, "parts": 2}),
         ("run", {**given, "graph": tmp_path / "turned/g"}),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc
+from penstock.pipelines.gnn.scores import multi_scores, roc_auc
 
 
 def naive_auc(positive, score):
@@ -26,14 +26,6 @@ def naive_f1(truth, given):
     return 2 * precision * recall / (precision + recall)
 
 
-def draw(seed, nodes, classes):
-    rng = np.random.default_rng(seed)
-    # Few values, so that many are equal.
-    probabilities = rng.integers(1, 6, (nodes, classes)).astype(np.float32)
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
-    return rng.integers(0, classes, nodes), probabilities.argmax(axis=1), probabilities
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=30))
 def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs):
@@ -42,25 +34,6 @@ def test_the_area_is_the_chance_to_rank_a_pair_rightly(pairs):
     expected = naive_auc(positive, score)
     found = roc_auc(positive, score)
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
-
-
-@pytest.mark.parametrize(("nodes", "classes"), [(60, 5), (40, 2), (7, 9), (1, 3)])
-def test_one_class_a_node(nodes, classes):
-    truth, predicted, probabilities = draw(nodes, nodes, classes)
-    found = class_scores(truth, predicted, probabilities)
-    assert found["nodes"] == nodes
-    assert found["accuracy"] == pytest.approx(np.mean(truth == predicted))
-    assert found["micro_f1"] == found["accuracy"]
-    there = sorted({*truth, *predicted})
-    f1 = [naive_f1(truth == c, predicted == c) for c in there]
-    assert found["macro_f1"] == pytest.approx(np.mean(f1))
-    kinds = range(classes) if classes > 2 else [1]
-    areas = [naive_auc(truth == c, probabilities[:, c]) for c in kinds]
-    known = [area for area in areas if area is not None]
-    assert found["roc_auc"] == (pytest.approx(np.mean(known)) if known else None)
-    for c in range(classes):
-        for other in range(classes):
-            assert found["confusion"][c][other] == np.sum((truth == c) & (predicted == other))
 
 
 def test_several_classes_a_node():

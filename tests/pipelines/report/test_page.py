@@ -347,15 +347,6 @@ def test_hostile_names_stay_text_everywhere(html, make_run):
 # Commands
 
 
-def test_the_command_writes_a_file(tmp_path, capsys):
-    folder = record(tmp_path, stages={"a": stage(1)})
-    assert penstock(["report", "--folder", str(tmp_path / "runs"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["report"] == str(folder / "report.html")
-    out = folder / "other.html"
-    assert penstock(["report", str(folder), "--out", str(out), "-q"]) == 0
-    assert out.read_text() == (folder / "report.html").read_text()
-
-
 def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys):
     flow = tmp_path / "flow.yaml"
     flow.write_text("name: f\nstages: {a: {python: 'm:f', value: 41, expect: {total: 41}}}\n")

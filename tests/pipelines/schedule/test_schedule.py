@@ -282,16 +282,6 @@ def test_a_late_run_is_reported_once_also_by_the_next_scheduler(home, serve):
     assert sorted(lines(home, "failed")) == ["failed", "late"]
 
 
-def test_a_run_of_the_evening_is_late_in_the_morning(home):
-    state = add(home, "--late-after", "06:00", "--timezone", "UTC", days=3)
-    entry = Schedules(state).load("flow")
-    entry = replace(entry, options=replace(entry.options, cron="30 22 * * *"))
-    today = dt.datetime.now(dt.UTC).replace(hour=0)
-    yesterday = (today - dt.timedelta(days=1)).date()
-    assert entry.late(today.replace(hour=5)) is None
-    assert entry.late(today.replace(hour=7)) == yesterday
-
-
 @pytest.mark.slow
 def test_a_day_that_passed_in_part_or_with_other_variables_is_due(home):
     text = """
@@ -415,11 +405,3 @@ def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):
     assert re.fullmatch("[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", job["metadata"]["name"])
     flow = str(home / "flow.yaml")
     assert run(["schedule", flow, "--emit", "systemd", "--name", "../x y"]) == 2
-
-
-def test_a_time_that_clocks_skip_is_warned_of(home, capsys):
-    words = ["schedule", str(home / "flow.yaml"), "--emit", "systemd"]
-    words += ["--timezone", "Europe/Zurich"]
-    for cron, warned in (("30 2 * * *", True), ("30 4 * * *", False)):
-        assert run([*words, "--cron", cron]) == 0
-        assert bool(capsys.readouterr().err) == warned

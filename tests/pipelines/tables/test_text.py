@@ -18,7 +18,7 @@ from penstock.pipelines.tables.split import Dialect, split_rows
 from penstock.pipelines.tables.text import TextShape
 
 FRESH = settings(
-    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 WORDS = st.text('ab ,"\n', max_size=6)
 PLAIN = st.text("ab ", max_size=9)

@@ -1,7 +1,6 @@
 """Evaluation: as SciPy, gensim and the definitions say."""
 
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ import pytest
 from penstock import evaluate_vectors as evaluate
 from penstock import export_vectors
 from penstock.errors import CapacityError, InputError, UsageError
-from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors, write_vectors
 from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels, words
 
@@ -132,13 +130,6 @@ def test_candidates_are_all_that_is_known(vectors, make_graph, tmp_path):
         evaluate(nodes, candidates=f"label:{name}", pairs=[tmp_path / "pairs"])
 
 
-def test_analogies_without_sections(vectors, tmp_path):
-    path = tmp_path / "google.txt"
-    path.write_text("\n".join(questions_of(np.random.default_rng(3), 10)))
-    (result,) = evaluate(vectors, analogies=[path]).analogies
-    assert [section.name for section in result.sections] == ["google"]
-
-
 def test_words_that_are_not_there(vectors, tmp_path):
     path = tmp_path / "x.txt"
     for data in (b"nobody knows 3\nw1\n", b"\xff\xfe 1 2\n", b"# nothing\n", b"w0,w1,3\n"):
@@ -224,44 +215,6 @@ def test_labels_of_a_graph(make_graph, tmp_path):
     assert evaluate(known, labels=graph.path, shares=(0.5,)).labels.shares[0].micro_f1 == 1
     noise = make(tmp_path / "bad", np.arange(120), random.random((120, 4)))
     assert evaluate(noise, labels=graph.path, shares=(0.5,)).labels.shares[0].micro_f1 < 0.5
-
-
-def test_labels_that_do_not_fit(blocks, tmp_path):
-    path = tmp_path / "l.parquet"
-    for ids, label in (
-        (["x", "y"], [1, 2]),
-        ([0, 5], [1, 1]),
-        ([0, 5], [1.5, 2.5]),
-        ([0, 5], [[[1]], [[2]]]),
-        ([0, 5], [[], None]),
-    ):
-        pq.write_table(pa.table({"id": ids, "label": label}), path)
-        with pytest.raises(InputError) as error:
-            evaluate(blocks[0], labels=path, repeats=1)
-        assert path.name in str(error.value)
-
-
-def test_what_cannot_be_asked(vectors, tmp_path):
-    (tmp_path / "p").write_text("a b 1\n")
-    for options in ({}, {"pairs": ["x"], "l2": 2}, {"labels": "x", "restrict": 2}):
-        with pytest.raises(UsageError):
-            evaluate(vectors, **options)
-    with pytest.raises(InputError):
-        evaluate(make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]]), pairs=[tmp_path / "p"])
-
-
-def test_a_graph_of_multi_labels(tmp_path):
-    from penstock.csr import CSR
-
-    path = tmp_path / "multi"
-    with Graph.create(path) as writer:
-        writer.edges(CSR.from_edges(np.arange(30), (np.arange(30) + 1) % 30, 30))
-        writer.nodes(label=pa.array([[i % 3, 3] if i % 2 else [i % 3] for i in range(30)]))
-        writer.manifest = replace(writer.manifest, labels="multi", classes=tuple("abcd"))
-    values = np.hstack([np.eye(3)[np.arange(30) % 3], (np.arange(30) % 2)[:, None]])
-    vectors = make(tmp_path / "v", np.arange(30), values * 5)
-    found = evaluate(vectors, labels=path, shares=(0.6,), repeats=2).labels
-    assert found.shares[0].micro_f1 == 1
 
 
 # -- plans ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import Graph, etl
-from penstock.errors import InputError, PenstockError, UsageError
+from penstock.errors import InputError, PenstockError
 
 IDS = [3, 1, 2, 0]
 BORN = ["2024-02-29", "1969-12-31", "2026-07-06", "9999-12-31"]
@@ -268,15 +268,6 @@ def test_categories_of_rows_that_are_left_out_are_not_columns(edges):
     options = {"on_bad_rows": "skip", "unknown_nodes": "drop"}
     graph = graph_of(edges, nodes, feature_columns=("*",), **options)
     assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
-
-
-def test_options_that_would_be_ignored(edges):
-    nodes = table(edges.parent / "n.parquet", WAREHOUSE)
-    for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
-        with pytest.raises(UsageError):
-            etl(edges, edges.parent / "g", nodes=nodes, **options)
-    with pytest.raises(UsageError):
-        etl(edges, edges.parent / "g", features_as=edges.parent)
 
 
 def test_options_of_the_first_night_may_stay(edges):

