@@ -397,6 +397,22 @@ def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypa
     assert list(values(tmp_path / "out")) == found
 
 
+def test_lists_of_one_name_are_not_one_graph(tmp_path):
+    folder = lists(tmp_path / "lists", {"a.txt": "0 1\n", "a.edgelist": "1 2\n"})
+    with pytest.raises(InputError, match="a.txt"):
+        compute(folder, tmp_path / "out", format="edgelists")
+
+
+@pytest.mark.parametrize("text", ["0 1 {3}\n", "1,,2\n", ",1\n", "1;2;3\n", "1 2\n", "1 2 3 4\n"])
+def test_a_list_with_a_bad_line(tmp_path, text):
+    folder = lists(tmp_path / "lists", {"a.txt": f"0 1 2\n{text}", "b.txt": "0 1 2\n"})
+    given = {"weighted": True, "format": "edgelists"}
+    with pytest.raises(InputError, match="a.txt, row 2"):
+        compute(folder, tmp_path / "out", **given)
+    assert compute(folder, tmp_path / "out", on_bad_rows="skip", **given).bad_rows == 1
+    assert len(values(tmp_path / "out")) == 4
+
+
 def test_weights_whose_sums_overflow(tmp_path):
     """A path of infinite length would look like none."""
     path = tmp_path / "a.parquet"

@@ -121,7 +121,9 @@ def test_any_list_of_numbers_in_parquet(tmp_path, kind):
     "columns",
     [
         {"id": [1, 2], "vector": [[1.0], [1.0, 2.0]]},
+        {"id": [1, 2], "vector": [[1.0], None]},
         {"id": [1, 2], "vector": [[1.0], [None]]},
+        {"id": [1, 2], "vector": [["a"], ["b"]]},
         {"id": [1, 1], "vector": [[1.0], [2.0]]},
         {"vector": [[1.0], [2.0]]},
         {"id": [1, 2], "a": [[1.0], [2.0]], "b": [[1.0], [2.0]]},
@@ -243,7 +245,10 @@ def test_files_of_other_programs(tmp_path):
     ("body", "named"),
     [
         (b"3 2\na 1 2\nb 3 4\n", "got 2"),
+        (b"2 2\na 1 2\nb 3\n", "line 3"),
         (b"1 4\na 1 2 3 4,5\n", "line 2"),
+        (b"a 1 2 3 4,5 \n", "line 1"),
+        (b"", "x"),
         (b"2 2\na " + b"\0" * 8 + b"b " + b"\0" * 7, "x"),
         (b"2 2\na 1 2\na 3 4\n", "'a'"),
         (b"just text\nof some sort\n", "x"),

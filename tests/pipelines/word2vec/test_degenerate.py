@@ -35,6 +35,15 @@ def test_a_vocabulary_that_was_cut_off_is_counted_again(tmp_path, name):
     assert word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, resume=True).rows == 6
 
 
+def test_vectors_are_not_sentences(tmp_path):
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
+    for path in (folder, folder / "part-00000.parquet"):
+        with pytest.raises(UsageError):
+            word2vec(path, tmp_path / "v", **SMALL)
+
+
 def test_files_have_ids_of_one_kind(tmp_path):
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for path, ids in zip(paths, ([1, 2], ["x", "y"]), strict=True):

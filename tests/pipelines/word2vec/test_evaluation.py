@@ -217,6 +217,30 @@ def test_labels_of_a_graph(make_graph, tmp_path):
     assert evaluate(noise, labels=graph.path, shares=(0.5,)).labels.shares[0].micro_f1 < 0.5
 
 
+def test_labels_that_do_not_fit(blocks, tmp_path):
+    path = tmp_path / "l.parquet"
+    for ids, label in (
+        (["x", "y"], [1, 2]),
+        ([0, 5], [1, 1]),
+        ([0, 5], [1.5, 2.5]),
+        ([0, 5], [[[1]], [[2]]]),
+        ([0, 5], [[], None]),
+    ):
+        pq.write_table(pa.table({"id": ids, "label": label}), path)
+        with pytest.raises(InputError) as error:
+            evaluate(blocks[0], labels=path, repeats=1)
+        assert path.name in str(error.value)
+
+
+def test_what_cannot_be_asked(vectors, tmp_path):
+    (tmp_path / "p").write_text("a b 1\n")
+    for options in ({}, {"pairs": ["x"], "l2": 2}, {"labels": "x", "restrict": 2}):
+        with pytest.raises(UsageError):
+            evaluate(vectors, **options)
+    with pytest.raises(InputError):
+        evaluate(make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]]), pairs=[tmp_path / "p"])
+
+
 # -- plans ---------------------------------------------------------------------------------------
 
 

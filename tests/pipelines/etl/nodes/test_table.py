@@ -81,7 +81,11 @@ def test_a_row_that_cannot_be_used_is_named_or_skipped(tmp_path, made, suffix, c
         ("n.csv", "key,y\n1,1\n", {"label": "y"}),
         ("n.csv", "id,x\n1,1\n", {"feature_columns": ("z*",)}),
         ("n.csv", "id,y\n1,2\n3\n", {}),
+        ("n.csv", "", {}),
         ("n.txt", "1\n", {}),
+        ("n.csv", "key,y\n1,1\n", {"node_id": "key", "label": "z"}),
+        ("n.csv", "id,label,label,x1\n0,1,2,3\n", {"label": "label"}),
+        ("n.csv", "key,key,label,x1\n0,1,2,3\n", {"node_id": "key"}),
         ("n.csv", "id,label,x1,x1\n0,1,2,3\n", {"feature_columns": ("x*",)}),
     ],
 )
@@ -114,6 +118,7 @@ def test_features_in_a_file(tmp_path, made, kind):
     ("name", "array"),
     [
         ("x.npy", np.zeros(COUNT)),
+        ("x.csv", None),
         ("x.npy", np.array([[None]] * COUNT)),
         ("x.npz", np.array([[1, 2.0], [3, NAN], *[[0, 0.0]] * 3])),
         ("x.npy", None),

@@ -147,6 +147,7 @@ def test_types_of_files_must_agree(tmp_path):
 FRAMES = {
     "names": pd.DataFrame({"a": [1], "b": [2]}),
     "weight": pd.DataFrame({"src": [1], "dst": [2], "weight": [[1.0]]}),
+    "lists": pd.DataFrame({"src": [[1]], "dst": [[2]]}),
     "bytes": pd.DataFrame({"src": [b"0" * 16], "dst": [b"1" * 16]}),
     "empty": pd.DataFrame({"src": [1], "dst": [2]})[:0],
 }
@@ -165,6 +166,7 @@ FRAMES = {
         ({"a.csv": f"{2**64},{2**70}\n"}, {}, ("a.csv",)),
         ({"a.parquet": "names"}, {}, ("a.parquet", "source")),
         ({"a.parquet": "weight"}, {}, ("a.parquet", "weight")),
+        ({"a.parquet": "lists"}, {}, ("a.parquet",)),
         ({"a.parquet": "empty"}, {}, ("a.parquet",)),
         ({"a.parquet": "bytes"}, {"id_type": "int64"}, ("a.parquet",)),
         ({"a.csv": "1,2\n", "a.tsv": "1\t2\n"}, {}, ()),

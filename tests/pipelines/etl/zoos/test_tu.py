@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
 
@@ -150,7 +150,10 @@ def test_values_to_regress(make_folder, tmp_path):
     [
         ({"graph_indicator": None}, "SMALL_graph_indicator.txt"),
         ({"A": "1, 2\n2, 5\n", "edge_labels": None}, "A.txt, row 2"),
+        ({"A": "0, 2\n", "edge_labels": None}, "A.txt, row 1"),
         ({"A": "1, 2\n2, x\n"}, "A.txt, row 2"),
+        ({"graph_indicator": "1\n1\n1\n1\n3\n4\n"}, "indicator.txt, row 6"),
+        ({"graph_attributes": "1\n"}, "graph_attributes.txt"),
         ({"graph_indicator": "1\n1\n2\n1\n3\n3\n"}, "indicator.txt, row 4"),
         ({"node_labels": "7\n0\n7\n"}, "node_labels.txt"),
         ({"node_attributes": "1\n2\n3\nnan\n5\n6\n"}, "node_attributes.txt, row 4"),
@@ -176,6 +179,12 @@ def test_missing_node_attributes_are_filled(make_folder, tmp_path, how, filled):
     folder = make_folder(node_attributes="1\ninf\n3\nnan\n5\n6\n")
     with pytest.raises(InputError, match=r"node_attributes.txt, row 2"):
         etl(folder, tmp_path / "graph", missing_features=how, overwrite=True)
+
+
+def test_options_without_meaning_are_refused(make_folder, tmp_path):
+    for name, value in {"source": "a", "on_bad_rows": "skip", "label_kind": "multi"}.items():
+        with pytest.raises(UsageError):
+            etl(make_folder(), tmp_path / "graph", **{name: value})
 
 
 def test_proteins(data, tmp_path):
