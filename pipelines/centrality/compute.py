@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -45,14 +48,31 @@ class Columns:
     unfinished: Array
     uncounted: Array
 
+    def joined(self, other: Columns) -> Columns:
+        """Return the results of other metrics of the same graphs, too."""
+        return Columns(
+            self.nodes | other.nodes,
+            self.graphs | other.graphs,
+            other.edges if self.edges is None else self.edges,
+            np.union1d(self.unfinished, other.unfinished),
+            np.union1d(self.uncounted, other.uncounted),
+        )
+
+
+EMPTY = Columns({}, {}, None, np.empty(0, np.int64), np.empty(0, np.int64))
+
 
 def compute(
     batch: GraphBatch,
     options: CentralityOptions,
     wanted: frozenset[str],
     start: Array | None = None,
+    threads: int | None = 1,
 ) -> Columns:
-    """Compute the wanted metrics of a batch; PageRank begins with ``start``."""
+    """Compute the wanted metrics of a batch; PageRank begins with ``start``.
+
+    threads  of metrics that can use several; None: all cores
+    """
     kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
@@ -92,11 +112,47 @@ def compute(
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
     if wanted & {"triangles", "clustering"}:
-        nodes |= _triangles(batch, wanted)
+        nodes |= _triangles(batch, wanted, threads)
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
     return Columns(nodes, graphs, edges, unfinished, uncounted)
+
+
+def compute_rows(
+    rows: Sequence[CSR],
+    options: CentralityOptions,
+    wanted: frozenset[str],
+    values: Mapping[str, Array],
+    *,
+    directed: bool,
+    folder: Path | None = None,
+) -> Columns:
+    """Compute wanted metrics of IN_ROWS of one graph on all cores.
+
+    values  of nodes, for PageRank: start, personal and dangling, if given
+    folder  for in-edges that exceed memory
+    """
+    nodes: dict[str, Array] = {}
+    graphs: dict[str, Array] = {}
+    unfinished = none = np.empty(0, np.int64)
+    if "pagerank" in wanted:
+        nodes["pagerank"], steps = kernel("pagerank", none).pagerank(
+            rows,
+            directed=directed,
+            weighted=options.weighted,
+            damping=options.alpha,
+            tolerance=options.tol,
+            most=options.max_iter,
+            folder=folder,
+            **values,
+        )
+        unfinished = np.flatnonzero([steps < 0])
+    if "component" in wanted:
+        labels = kernel("components", none).components(rows, symmetric=not directed)
+        nodes["component"] = labels
+        graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
+    return Columns(nodes, graphs, None, unfinished, none)
 
 
 def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:
@@ -140,10 +196,10 @@ def weak_components(batch: GraphBatch) -> Array:
 
     The components of a graph are 0, 1, ... in the order of their smallest members.
     """
-    union = kernel("components", np.empty(0))
-    parent = union.new_forest(batch.nodes)
-    union.union_rows(parent, to_host(batch.indptr), to_host(batch.indices))
-    labels: Array = union.component_labels(parent)
+    rows = [CSR(to_host(batch.indptr), to_host(batch.indices))]
+    labels: Array = kernel("components", np.empty(0)).components(
+        rows, symmetric=not batch.directed, threads=1
+    )
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
     first = labels[ptr[:-1][sizes > 0]]
@@ -151,15 +207,15 @@ def weak_components(batch: GraphBatch) -> Array:
     return found.astype(np.int32)
 
 
-def _triangles(batch: GraphBatch, wanted: frozenset[str]) -> dict[str, Array]:
+def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -> dict[str, Array]:
     """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
     if "triangles" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both)
+        walks = kernel("centrality", both.indptr).triangles(both, threads=threads)
         found["triangles"] = to_host(walks.closed) // 2
     if "clustering" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, counts)
+        walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
         walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)
     return found

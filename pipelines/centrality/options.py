@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -34,7 +35,12 @@ _IGNORED: Rules = (
     (("wf_improved",), "without closeness", lambda o: "closeness" not in o.wanted),
     (("normalized",), "without betweenness", lambda o: not o.wanted & OF_PATHS_THROUGH),
     (("endpoints",), "without betweenness", lambda o: "betweenness" not in o.wanted),
-    (("alpha", "tol", "max_iter"), "without pagerank", lambda o: "pagerank" not in o.wanted),
+    (
+        ("alpha", "tol", "max_iter", "personalization", "nstart", "dangling"),
+        "without pagerank",
+        lambda o: "pagerank" not in o.wanted,
+    ),
+    (("nstart",), "with --base, which has values to begin with", lambda o: o.base is not None),
     (("epsilon",), "with --samples", lambda o: o.samples is not None),
     (
         ("samples", "epsilon"),
@@ -60,11 +66,15 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
+# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
+# PageRank that are files with a value for each node.
+IN_ROWS = frozenset({"pagerank", "component"})
+NODE_VALUES = ("personalization", "nstart", "dangling")
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
 # edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
     (
-        ("samples", "epsilon"),
+        ("samples", "epsilon", "personalization", "nstart", "dangling"),
         "except on one large graph: make it a directory with penstock etl",
         lambda o, kind: kind != "graph",
     ),
@@ -126,6 +136,14 @@ class CentralityOptions:
     """pagerank: stop if a step changes the ranks by less than this per node"""
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
+    personalization: ClientPath | None = None
+    """pagerank of one large graph: a table with the columns node and value, where a walk begins
+    again, in proportion to the values; nodes that it does not list have 0 [default: all equal]"""
+    nstart: ClientPath | None = None
+    """pagerank of one large graph: such a table of values to begin with [default: all equal]"""
+    dangling: ClientPath | None = None
+    """pagerank of one large graph: such a table of the nodes to which nodes without out-edges give
+    [default: as personalization]"""
     base: ClientPath | None = None
     """an earlier output with the same metrics: of many graphs, those that have not changed since
     take their values from it; PageRank of one graph begins with its values"""
@@ -194,6 +212,11 @@ class CentralityOptions:
     def wanted(self) -> frozenset[str]:
         """The metrics."""
         return frozenset(self.names)
+
+    def node_values(self) -> dict[str, Path]:
+        """Return the files with a value for each node, by option."""
+        given = {name: getattr(self, name) for name in NODE_VALUES}
+        return {name: file for name, file in given.items() if file is not None}
 
     @property
     def sampled(self) -> bool:
