@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.centrality.functions import betweenness as betweenness
     from penstock.pipelines.centrality.functions import closeness as closeness
     from penstock.pipelines.centrality.functions import clustering as clustering
+    from penstock.pipelines.centrality.functions import communities as communities
     from penstock.pipelines.centrality.functions import components as components
     from penstock.pipelines.centrality.functions import eccentricity as eccentricity
     from penstock.pipelines.centrality.functions import harmonic as harmonic
@@ -76,8 +77,8 @@ _HOME = {
 
 _HOME |= dict.fromkeys(
     (
-        *("betweenness", "closeness", "clustering", "components", "eccentricity", "harmonic"),
-        *("pagerank", "strong_components", "triangles"),
+        *("betweenness", "closeness", "clustering", "communities", "components", "eccentricity"),
+        *("harmonic", "pagerank", "strong_components", "triangles"),
     ),
     "penstock.pipelines.centrality.functions",
 )

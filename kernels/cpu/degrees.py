@@ -58,7 +58,7 @@ def _count_edges(
 ) -> tuple[int, int]:
     distinct = loops = 0
     for row in range(low, high):
-        before = -1
+        before = np.int64(-1)
         for edge in range(indptr[row], indptr[row + 1]):
             other = np.int64(indices[edge])
             new = other != before

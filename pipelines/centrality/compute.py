@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,13 @@ from penstock.kernels.centrality_rules import (
     closeness,
     clustering,
 )
-from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
+from penstock.kernels.community_rules import adjacency, communities, modularity
+from penstock.pipelines.centrality.options import (
+    COMMUNITIES,
+    OF_DISTANCES,
+    OF_PATHS_THROUGH,
+    CentralityOptions,
+)
 from penstock.workers.resources.device import to_device, to_host
 
 # The sums over paths that each metric needs: only these are copied from a GPU.
@@ -116,6 +123,9 @@ def compute(
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
+    for method in wanted & COMMUNITIES:
+        found = communities_of(batch, method, resolution=options.resolution, seed=options.seed)
+        nodes["community"], graphs["communities"], graphs["modularity"] = found
     return Columns(nodes, graphs, edges, unfinished, uncounted)
 
 
@@ -153,6 +163,34 @@ def compute_rows(
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
+
+
+def communities_of(
+    batch: GraphBatch, method: str, *, resolution: float, seed: int
+) -> tuple[Array, Array, Array]:
+    """Return the community of each node, and the number of communities and modularity of graphs.
+
+    Direction is ignored; weights of parallel edges add up.
+    """
+    kernels = kernel("communities", np.empty(0))
+    ptr, indptr, indices = (to_host(each) for each in (batch.ptr, batch.indptr, batch.indices))
+    given = batch.weights if batch.sums is None else batch.sums
+    weights = None if given is None else to_host(given)
+    labels = np.zeros(batch.nodes, np.int64)
+    counts, values = np.zeros(batch.graphs, np.int64), np.zeros(batch.graphs)
+    for graph, (first, stop) in enumerate(pairwise(ptr)):
+        low, high = indptr[first], indptr[stop]
+        matrix = adjacency(
+            indptr[first : stop + 1] - low,
+            indices[low:high] - indices.dtype.type(first),
+            None if weights is None else weights[low:high],
+            directed=batch.directed,
+        )
+        found = communities(kernels, matrix, method, resolution=resolution, seed=seed)
+        labels[first:stop] = found
+        counts[graph] = found.max(initial=-1) + 1
+        values[graph] = modularity(matrix, found, resolution=resolution)
+    return labels, counts, values
 
 
 def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:

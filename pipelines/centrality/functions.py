@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from penstock.errors import InputError, UsageError
 from penstock.kernels import centrality_rules as rules
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
+from penstock.pipelines.centrality.compute import both_ways, communities_of
+from penstock.pipelines.centrality.options import COMMUNITIES
 from penstock.threads import spread
 
 if TYPE_CHECKING:
@@ -57,7 +60,11 @@ class OneGraph:
         from penstock.graph import Graph
 
         if isinstance(graph, str | os.PathLike | Graph):
-            return _of_directory(Graph.open(graph), directed, weighted=weighted)
+            return _of_directory(
+                Graph.open(graph if isinstance(graph, Graph) else Path(graph)),
+                directed,
+                weighted=weighted,
+            )
         if isinstance(graph, CSR):
             csr, weights = graph, graph.weights
         elif hasattr(graph, "tocsr"):
@@ -234,11 +241,44 @@ def clustering(graph: Any, *, directed: bool | None = None) -> Array:
 
 def closed_walks(one: OneGraph) -> Triangles:
     """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
-    from penstock.pipelines.centrality.compute import both_ways
-
     batch, counts = (one.batch, None) if not one.directed else both_ways(one.batch)
     found: Triangles = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
     return found
+
+
+def communities(
+    graph: Any,
+    *,
+    method: str = "leiden",
+    resolution: float = 1.0,
+    seed: int = 0,
+    weighted: bool = False,
+    directed: bool | None = None,
+) -> Array:
+    """Return the community of each node, direction ignored.
+
+    Parameters
+    ----------
+    graph, directed
+        As for ``pagerank``.
+    method
+        ``leiden``, ``louvain``, or ``labels``: label propagation, which is cheap.
+    resolution
+        Of modularity; above 1 communities are smaller. Label propagation has none.
+    seed
+        Of the order of nodes; the same seed gives the same communities.
+    weighted
+        Use the weights of edges.
+
+    Returns
+    -------
+    Array
+        (nodes,) integers: 0, 1, ... in the order of the communities' first nodes.
+    """
+    if method not in COMMUNITIES:
+        raise UsageError(f"unknown method {method!r}", expected=", ".join(sorted(COMMUNITIES)))
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
 
 
 def closeness(
@@ -423,10 +463,10 @@ def _of_edges(sources: Any, targets: Any, weights: Any = None, *, directed: bool
     for each in (a, b):
         if each.ndim != 1 or (each.dtype.kind not in "iu" and len(each)):
             raise UsageError("ends of edges are not numbers of nodes", got=str(each.dtype))
-    w = None if weights is None else _floats(np.asarray(weights))
-    for name, each in (("targets", b), ("weights", w)):
-        if each is not None and len(each) != len(a):
-            raise UsageError(f"{len(each)} {name} do not fit {len(a)} sources")
+    w: Array | None = None if weights is None else _floats(np.asarray(weights))
+    for name, column in (("targets", b), ("weights", w)):
+        if column is not None and len(column) != len(a):
+            raise UsageError(f"{len(column)} {name} do not fit {len(a)} sources")
     nodes = 1 + int(max(a.max(initial=-1), b.max(initial=-1)))
     if not directed:
         other = a != b  # a loop is stored once
@@ -436,7 +476,7 @@ def _of_edges(sources: Any, targets: Any, weights: Any = None, *, directed: bool
 
 
 def _floats(values: Any) -> Array:
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return np.asarray(values, values.dtype if values.dtype == np.float32 else np.float64)
 
 
 def _check_rows(csr: CSR) -> None:

@@ -6,13 +6,21 @@ import math
 import time
 from dataclasses import replace
 
+import pyarrow.parquet as pq
+
 from penstock.errors import CapacityError, UsageError
 from penstock.output import Output, digest
 from penstock.pipelines.centrality.base import Base
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.node_values import keep_values
-from penstock.pipelines.centrality.options import IN_ROWS, NODE_METRICS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import (
+    COMMUNITIES,
+    IN_ROWS,
+    NODE_METRICS,
+    OF_PATHS,
+    CentralityOptions,
+)
 from penstock.pipelines.centrality.output import CentralityWriter, save_manifest
 from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
@@ -91,6 +99,9 @@ def compute_graphs(
         from_base=from_base,
         **counted,
     )
+    if source.one and options.wanted & COMMUNITIES:
+        row = pq.read_table(out.pieces.result / "graphs").to_pylist()[0]
+        report.communities, report.modularity = row["communities"], row["modularity"]
     if options.sampled and shares is not None:
         report.samples = len(shares.listed)
         report.error_bound = error_bound(source.nodes, report.samples)

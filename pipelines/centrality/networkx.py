@@ -11,6 +11,7 @@ the order of their first nodes; a strongly connected one follows those that it r
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from penstock.kernels.centrality_rules import (
 from penstock.kernels.centrality_rules import closeness as closeness_of
 from penstock.kernels.centrality_rules import clustering as clustering_of
 from penstock.kernels.cpu import centrality as cpu
+from penstock.pipelines.centrality.compute import communities_of
 from penstock.pipelines.centrality.functions import (
     OneGraph,
     closed_walks,
@@ -43,7 +45,7 @@ from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Arguments that the kernels do not support, unless they are None.
-_MISSING = frozenset({"k", "nodes", "nbunch", "sources", "sp"})
+_MISSING = frozenset({"k", "max_level", "nodes", "nbunch", "sources", "sp"})
 _UNWEIGHTED = frozenset({"clustering", "average_clustering"})
 # One pass over the edges: NetworkX ends before a graph is converted.
 _ONE_PASS = frozenset(
@@ -339,6 +341,26 @@ def pagerank(
     if steps < 0:
         raise networkx.PowerIterationFailedConvergence(max_iter)
     return G.by_node(ranks)
+
+
+@_declining
+def leiden_communities(
+    G: BackendGraph,
+    weight: Any = "weight",
+    resolution: float = 1,
+    max_level: Any = None,
+    seed: Any = None,
+) -> Any:
+    """Return the communities of Leiden as sets of nodes."""
+    _only(G, directed=False)
+    if isinstance(seed, random.Random):  # NetworkX makes one of a number
+        seed = seed.getrandbits(32)
+    given = {"resolution": resolution, "seed": 0 if seed is None else int(seed)}
+    found: dict[int, set[Any]] = {}
+    labels, _, _ = communities_of(G.batch(weight), "leiden", **given)
+    for node, label in zip(G.original, labels.tolist(), strict=True):
+        found.setdefault(label, set()).add(node)
+    return list(found.values())
 
 
 connected_components, number_connected_components, is_connected = _of_components(

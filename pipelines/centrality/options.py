@@ -22,7 +22,9 @@ NODE_METRICS = (
     "strong-component",
     "triangles",
     "clustering",
+    *("leiden", "louvain", "labels"),
 )
+COMMUNITIES = frozenset({"leiden", "louvain", "labels"})
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
 # Metrics that need the lengths of shortest paths, or the nodes and edges on them; and those that
 # sampled sources can estimate.
@@ -53,7 +55,16 @@ _IGNORED: Rules = (
         lambda o: not o.wanted & SAMPLED,
     ),
     (("distances",), "with --samples or --epsilon: they are of all nodes", lambda o: o.sampled),
-    (("seed",), "without --samples or --epsilon", lambda o: not o.sampled),
+    (
+        ("seed",),
+        "without --samples, --epsilon or communities",
+        lambda o: not (o.sampled or o.wanted & COMMUNITIES),
+    ),
+    (
+        ("resolution",),
+        "without leiden or louvain",
+        lambda o: not o.wanted & {"leiden", "louvain"},
+    ),
     (("weight",), "without --weighted", lambda o: not o.weighted),
     (
         ("base",),
@@ -121,7 +132,7 @@ class CentralityOptions:
     metrics: str = "closeness,betweenness"
     """metrics to compute, separated by commas: closeness, harmonic, betweenness, edge-betweenness,
     eccentricity, diameter (and radius), pagerank, component, strong-component, triangles,
-    clustering"""
+    clustering, and one of the communities of leiden, louvain or labels (label propagation)"""
     weighted: bool = False
     """use the edges' weights as their lengths, and in pagerank as weights"""
     wf_improved: bool = True
@@ -136,6 +147,8 @@ class CentralityOptions:
     """pagerank: stop if a step changes the ranks by less than this per node"""
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
+    resolution: Annotated[float, Field(gt=0, lt=1e300)] = 1.0
+    """leiden, louvain: resolution of modularity; above 1 communities are smaller"""
     personalization: ClientPath | None = None
     """pagerank of one large graph: a table with the columns node and value, where a walk begins
     again, in proportion to the values; nodes that it does not list have 0 [default: all equal]"""
@@ -157,7 +170,7 @@ class CentralityOptions:
     """one large graph: enough samples to bound the error of normalized betweenness by this, for
     all nodes at once with a probability of 90 %"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """random seed of the samples"""
+    """random seed of the samples, and of the order in which communities are found"""
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 if that is faster (on GPUs)"""
 
@@ -194,6 +207,10 @@ class CentralityOptions:
                     expected=f"some of {', '.join(METRICS)}",
                     got=repr(name),
                 )
+        if len(both := [name for name in self.names if name in COMMUNITIES]) > 1:
+            raise UsageError(
+                f"{both[0]} and {both[1]} are both the column community", expected="one of them"
+            )
         if not self.names:
             raise UsageError("option --metrics names nothing", expected="closeness, for example")
         refuse_ignored(self, _IGNORED)

@@ -20,7 +20,7 @@ from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.options import IN_ROWS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import COMMUNITIES, IN_ROWS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
@@ -207,6 +207,8 @@ class DirectoryPiece(PieceSpec):
             edge += 12 + 32 * paths
         if "edge-betweenness" in options.wanted:  # values of arcs, and the columns of edges
             edge += 64
+        if options.wanted & COMMUNITIES:  # weights, sources, and the graph of communities
+            edge += 48
         if options.wanted & {"clustering", "triangles"}:  # directed ones are read both ways
             edge += 24
         node = 64 + 16 * len(options.names) + 256 * (paths and self.large)

@@ -248,3 +248,55 @@ def test_shards_and_in_edges_beyond_memory_change_nothing(tmp_path):
     assert cut == run(tmp_path / "many", tmp_path / "disk", **given, cluster=small)
     assert list(cut) == list(whole)
     np.testing.assert_allclose(list(cut.values()), list(whole.values()), **CLOSE)
+
+
+@pytest.mark.parametrize("method", ["leiden", "louvain", "labels"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_communities_by_the_command_and_as_arrays(tmp_path, method, directed):
+    graph = nx.planted_partition_graph(5, 30, 0.4, 0.01, seed=1, directed=directed)
+    graph.add_edge(3, 3)
+    path = directory(tmp_path / "graph", graph)
+    found = penstock.communities(graph, method=method, seed=3)
+    assert [len(set(found[start : start + 30])) for start in range(0, 150, 30)] == [1] * 5
+    assert found.max() == 4
+    for workers in (1, 2):
+        spec = penstock.ClusterSpec(cluster="threads", workers=workers)
+        out = tmp_path / f"out{workers}"
+        report = penstock.centrality(path, out, metrics=method, seed=3, cluster=spec)
+        table = pq.read_table(out / "nodes")
+        assert table["community"].to_pylist() == found.tolist()
+    row = pq.read_table(out / "graphs").to_pylist()[0]
+    undirected = nx.MultiGraph(graph.edges)
+    wanted = nx.community.modularity(undirected, sets(found))
+    assert (row["communities"], row["modularity"]) == (5, pytest.approx(wanted))
+    assert (report.communities, report.modularity) == (5, row["modularity"])
+
+
+def test_options_of_communities(tmp_path):
+    graph = nx.planted_partition_graph(4, 25, 0.5, 0.02, seed=1)
+    few, many = (penstock.communities(graph, resolution=r).max() for r in (0.01, 20.0))
+    assert few < 3 < many
+    graphs = [nx.path_graph(3), nx.empty_graph(2), nx.Graph()]
+    found = penstock.centrality(graphs, metrics="leiden,closeness")
+    assert [each["communities"] for each in found] == [2, 2, 0] or found[0]["communities"] == 1
+    assert found[1]["modularity"] == 0
+    path = directory(tmp_path / "graph", graph)
+    for bad in (
+        {"metrics": "leiden,louvain"},
+        {"metrics": "labels", "resolution": 2.0},
+        {"metrics": "leiden", "resolution": 0.0},
+        {"metrics": "closeness", "seed": 3},
+    ):
+        with pytest.raises(UsageError):
+            penstock.centrality(path, tmp_path / "out", **bad)
+    with pytest.raises(UsageError):
+        penstock.communities(graph, method="spectral")
+
+
+def test_leiden_as_a_backend_of_networkx():
+    if "penstock" not in nx.utils.backends.backends:
+        pytest.skip("penstock was installed before it had an entry point for NetworkX")
+    graph = nx.relabel_nodes(nx.karate_club_graph(), lambda node: f"n{node}")
+    found = nx.community.leiden_communities(graph, seed=2, backend="penstock")
+    assert set().union(*found) == set(graph)
+    assert nx.community.modularity(graph, found, weight="weight") > 0.44
