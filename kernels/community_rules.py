@@ -17,6 +17,7 @@ import numpy as np
 from penstock.arrays import Array
 
 METHODS = ("leiden", "louvain", "labels")
+LEAST = 1e-10  # gain of a move, as a share of the strength of the node
 _PASSES = 3  # over all levels, each from the communities of the one before; the last may be idle
 
 

@@ -7,8 +7,8 @@ from numba import int64
 
 from penstock.arrays import Array, frozen_view
 from penstock.csr import offsets_of
+from penstock.kernels.community_rules import LEAST
 from penstock.kernels.compiled import njit
-from penstock.kernels.naive.communities import LEAST
 
 
 def move(

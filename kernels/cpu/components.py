@@ -16,8 +16,8 @@ from numba import int64
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.row_blocks import RowBlock, row_blocks
 from penstock.kernels.cpu.vector import pointer, swap_if_equal
+from penstock.kernels.row_blocks import RowBlock, row_blocks
 from penstock.threads import spread
 
 _FIRST = 2  # edges of each node that are read at first

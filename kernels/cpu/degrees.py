@@ -9,7 +9,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.row_blocks import row_blocks
+from penstock.kernels.row_blocks import row_blocks
 from penstock.threads import spread
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.row_blocks import RowBlock, row_blocks
 from penstock.kernels.cpu.transpose import transpose
 from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.row_blocks import RowBlock, row_blocks
 from penstock.threads import spread
 
 

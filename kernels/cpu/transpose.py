@@ -16,7 +16,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.row_blocks import row_blocks
+from penstock.kernels.row_blocks import row_blocks
 from penstock.threads import spread
 
 EDGE_BYTES, WEIGHT_BYTES = 12, 16  # of an edge while they are made, with ids of 32 bits

@@ -16,8 +16,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import offsets_of
-
-LEAST = 1e-10  # gain of a move, as a share of the strength of the node
+from penstock.kernels.community_rules import LEAST
 
 
 def move(

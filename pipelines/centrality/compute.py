@@ -123,9 +123,10 @@ def compute(
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
-    for method in wanted & COMMUNITIES:
-        found = communities_of(batch, method, resolution=options.resolution, seed=options.seed)
-        nodes["community"], graphs["communities"], graphs["modularity"] = found
+    for method in wanted.intersection(COMMUNITIES):
+        nodes["community"], graphs["communities"], graphs["modularity"] = communities_of(
+            batch, method, resolution=options.resolution, seed=options.seed
+        )
     return Columns(nodes, graphs, edges, unfinished, uncounted)
 
 

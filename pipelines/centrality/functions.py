@@ -276,7 +276,7 @@ def communities(
         (nodes,) integers: 0, 1, ... in the order of the communities' first nodes.
     """
     if method not in COMMUNITIES:
-        raise UsageError(f"unknown method {method!r}", expected=", ".join(sorted(COMMUNITIES)))
+        raise UsageError(f"unknown method {method!r}", expected=", ".join(COMMUNITIES))
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
     return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
 

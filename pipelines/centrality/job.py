@@ -99,7 +99,7 @@ def compute_graphs(
         from_base=from_base,
         **counted,
     )
-    if source.one and options.wanted & COMMUNITIES:
+    if source.one and options.wanted.intersection(COMMUNITIES):
         row = pq.read_table(out.pieces.result / "graphs").to_pylist()[0]
         report.communities, report.modularity = row["communities"], row["modularity"]
     if options.sampled and shares is not None:
@@ -178,7 +178,9 @@ def _disk_bytes(
     source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> tuple[int, int]:
     """Return the approximate bytes of the output, and of texts and sums of shares."""
-    size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
+    size = source.nodes * (
+        source.id_bytes + 8 * len(options.wanted.intersection((*NODE_METRICS, *COMMUNITIES)))
+    )
     if source.sizes is None or source.edges is None:
         return size, source.scratch_bytes
     edges = int(source.edges.sum())

@@ -355,9 +355,9 @@ def leiden_communities(
     _only(G, directed=False)
     if isinstance(seed, random.Random):  # NetworkX makes one of a number
         seed = seed.getrandbits(32)
-    given = {"resolution": resolution, "seed": 0 if seed is None else int(seed)}
     found: dict[int, set[Any]] = {}
-    labels, _, _ = communities_of(G.batch(weight), "leiden", **given)
+    drawn = 0 if seed is None else int(seed)
+    labels, _, _ = communities_of(G.batch(weight), "leiden", resolution=resolution, seed=drawn)
     for node, label in zip(G.original, labels.tolist(), strict=True):
         found.setdefault(label, set()).add(node)
     return list(found.values())

@@ -22,10 +22,10 @@ NODE_METRICS = (
     "strong-component",
     "triangles",
     "clustering",
-    *("leiden", "louvain", "labels"),
 )
-COMMUNITIES = frozenset({"leiden", "louvain", "labels"})
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
+# Of these, one: they have the same columns.
+COMMUNITIES = ("leiden", "louvain", "labels")
 # Metrics that need the lengths of shortest paths, or the nodes and edges on them; and those that
 # sampled sources can estimate.
 OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
@@ -58,7 +58,7 @@ _IGNORED: Rules = (
     (
         ("seed",),
         "without --samples, --epsilon or communities",
-        lambda o: not (o.sampled or o.wanted & COMMUNITIES),
+        lambda o: not (o.sampled or o.wanted.intersection(COMMUNITIES)),
     ),
     (
         ("resolution",),
@@ -201,10 +201,10 @@ class CentralityOptions:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name not in METRICS:
+            if name not in (*METRICS, *COMMUNITIES):
                 raise UsageError(
                     "option --metrics has a bad value",
-                    expected=f"some of {', '.join(METRICS)}",
+                    expected=f"some of {', '.join((*METRICS, *COMMUNITIES))}",
                     got=repr(name),
                 )
         if len(both := [name for name in self.names if name in COMMUNITIES]) > 1:

@@ -207,7 +207,9 @@ class DirectoryPiece(PieceSpec):
             edge += 12 + 32 * paths
         if "edge-betweenness" in options.wanted:  # values of arcs, and the columns of edges
             edge += 64
-        if options.wanted & COMMUNITIES:  # weights, sources, and the graph of communities
+        if options.wanted.intersection(
+            COMMUNITIES
+        ):  # weights, sources, and the graph of communities
             edge += 48
         if options.wanted & {"clustering", "triangles"}:  # directed ones are read both ways
             edge += 24
