@@ -309,12 +309,10 @@ class _Work:
         return False
 
     def _packed_components(self) -> Array:
-        kernels = kernel("components", self.graph.degrees)
-        forest = kernels.new_forest(self.graph.num_nodes)
-        for number in range(self.graph.num_shards):
-            shard = self.graph.shard(number)
-            kernels.union_rows(forest, shard.indptr, shard.indices, shard.first_row)
-        labels = kernels.component_labels(forest)
+        rows = [self.graph.shard(number) for number in range(self.graph.num_shards)]
+        labels = kernel("components", self.graph.degrees).components(
+            rows, symmetric=not self.graph.manifest.directed
+        )
         loads = np.zeros(int(labels.max()) + 1, np.int64)
         np.add.at(loads, labels, self.graph.degrees)
         self._components = len(loads)

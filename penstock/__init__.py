@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from penstock.partition.order import order as order
     from penstock.partition.part import Partition as Partition
     from penstock.pipelines.centrality import centrality as centrality
+    from penstock.pipelines.centrality.functions import betweenness as betweenness
+    from penstock.pipelines.centrality.functions import closeness as closeness
+    from penstock.pipelines.centrality.functions import clustering as clustering
+    from penstock.pipelines.centrality.functions import communities as communities
+    from penstock.pipelines.centrality.functions import components as components
+    from penstock.pipelines.centrality.functions import eccentricity as eccentricity
+    from penstock.pipelines.centrality.functions import harmonic as harmonic
+    from penstock.pipelines.centrality.functions import pagerank as pagerank
+    from penstock.pipelines.centrality.functions import strong_components as strong_components
+    from penstock.pipelines.centrality.functions import triangles as triangles
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.export import export_vectors as export_vectors
     from penstock.pipelines.flow import run_flow as run_flow
@@ -64,6 +74,14 @@ _HOME = {
     "walk_array": "penstock.pipelines.walk",
     "word2vec": "penstock.pipelines.word2vec",
 }
+
+_HOME |= dict.fromkeys(
+    (
+        *("betweenness", "closeness", "clustering", "communities", "components", "eccentricity"),
+        *("harmonic", "pagerank", "strong_components", "triangles"),
+    ),
+    "penstock.pipelines.centrality.functions",
+)
 
 _MODULES = {
     "embed": "penstock.pipelines.embed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
@@ -58,6 +58,10 @@ def spread(work: Callable[[T], Any], pieces: Iterable[T], threads: int | None = 
     launch parallel kernels at once, and jobs run inside Dask's threads.
     """
     threads = threads or cores()
+    if threads == 1 or (isinstance(pieces, Sized) and len(pieces) < 2):
+        for piece in pieces:
+            work(piece)
+        return
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Any]] = deque()
         try:

@@ -112,6 +112,8 @@ def test_public_names_are_there():
     names += ["walk_array", "Partition"]
     names += ["node2vec_array", "similar", "word2vec"]
     names += ["evaluate_vectors", "export_vectors", "resources"]
+    names += ["betweenness", "closeness", "clustering", "communities", "components"]
+    names += ["eccentricity", "harmonic", "pagerank", "strong_components", "triangles"]
     assert dir(penstock) == sorted([*names, "embed", "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name

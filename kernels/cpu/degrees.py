@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels.compiled import njit
+from penstock.kernels.row_blocks import row_blocks
+from penstock.threads import spread
 
 
 def add_degrees(
@@ -31,3 +36,33 @@ def _add_degrees(
                 if inward:
                     degrees[target] += 1
         degrees[source] += count
+
+
+def count_edges(rows: Sequence[CSR]) -> tuple[int, int]:
+    """Return the numbers of distinct entries of all rows, and of those that are loops."""
+    blocks = row_blocks(rows)
+    found = np.zeros((len(blocks), 2), np.int64)
+
+    def count(number: int) -> None:
+        indptr, indices, _, low, high, first_row = blocks[number].arrays()
+        found[number] = _count_edges(indptr, indices, low, high, first_row)
+
+    spread(count, range(len(blocks)))
+    distinct, loops = found.sum(0).tolist()
+    return distinct, loops
+
+
+@njit(cache=True, nogil=True)
+def _count_edges(
+    indptr: Array, indices: Array, low: int, high: int, first_row: int
+) -> tuple[int, int]:
+    distinct = loops = 0
+    for row in range(low, high):
+        before = np.int64(-1)
+        for edge in range(indptr[row], indptr[row + 1]):
+            other = np.int64(indices[edge])
+            new = other != before
+            distinct += new
+            loops += new and other == first_row + row
+            before = other
+    return distinct, loops

@@ -129,10 +129,13 @@ def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
     return labels
 
 
-def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangles:
+def triangles(
+    batch: GraphBatch, multiplicities: Array | None = None, *, threads: int | None = 1
+) -> Triangles:
     """Return the closed walks of three steps of symmetric graphs; loops are ignored.
 
     multiplicities  (edges,) int8, number of edges, 1 or 2 [default: 1]
+    threads         of a CPU; None: all cores
     """
     found = Triangles(*np.zeros((3, batch.nodes), np.int64))
     for first, stop in zip(batch.ptr, batch.ptr[1:], strict=False):

@@ -4,15 +4,19 @@
     for each row range:  union_rows(parent, indptr, indices, first_row)
     labels = component_labels(parent)
 
+    labels = components(rows, symmetric=True)   # the same of all row ranges at once
+
 Rows may come in any order and any cut, so a graph larger than memory goes through shard by shard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype
+from penstock.csr import CSR, id_dtype
 
 
 def new_forest(nodes: int) -> Array:
@@ -36,6 +40,18 @@ def component_labels(parent: Array) -> Array:
     """Return the component of each node: 0, 1, ... in the order of their smallest members."""
     roots = np.array([_root(parent, node) for node in range(len(parent))], dtype=parent.dtype)
     return np.unique(roots, return_inverse=True)[1].astype(parent.dtype)
+
+
+def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = None) -> Array:
+    """Return the component of each node of a graph, given as consecutive row ranges.
+
+    symmetric  every edge is stored at both ends: then most need not be read
+    threads    [default: all cores]; they do not change the result
+    """
+    parent = new_forest(sum(each.rows for each in rows))
+    for each in rows:
+        union_rows(parent, each.indptr, each.indices, each.first_row)
+    return component_labels(parent)
 
 
 def _root(parent: Array, node: int) -> int:

@@ -42,6 +42,8 @@ _DECIDING = (
     "alpha",
     "tol",
     "dtype",
+    "resolution",
+    "seed",
 )
 
 

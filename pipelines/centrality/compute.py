@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -17,7 +21,13 @@ from penstock.kernels.centrality_rules import (
     closeness,
     clustering,
 )
-from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
+from penstock.kernels.community_rules import adjacency, communities, modularity
+from penstock.pipelines.centrality.options import (
+    COMMUNITIES,
+    OF_DISTANCES,
+    OF_PATHS_THROUGH,
+    CentralityOptions,
+)
 from penstock.workers.resources.device import to_device, to_host
 
 # The sums over paths that each metric needs: only these are copied from a GPU.
@@ -45,14 +55,31 @@ class Columns:
     unfinished: Array
     uncounted: Array
 
+    def joined(self, other: Columns) -> Columns:
+        """Return the results of other metrics of the same graphs, too."""
+        return Columns(
+            self.nodes | other.nodes,
+            self.graphs | other.graphs,
+            other.edges if self.edges is None else self.edges,
+            np.union1d(self.unfinished, other.unfinished),
+            np.union1d(self.uncounted, other.uncounted),
+        )
+
+
+EMPTY = Columns({}, {}, None, np.empty(0, np.int64), np.empty(0, np.int64))
+
 
 def compute(
     batch: GraphBatch,
     options: CentralityOptions,
     wanted: frozenset[str],
     start: Array | None = None,
+    threads: int | None = 1,
 ) -> Columns:
-    """Compute the wanted metrics of a batch; PageRank begins with ``start``."""
+    """Compute the wanted metrics of a batch; PageRank begins with ``start``.
+
+    threads  of metrics that can use several; None: all cores
+    """
     kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
@@ -92,11 +119,79 @@ def compute(
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
     if wanted & {"triangles", "clustering"}:
-        nodes |= _triangles(batch, wanted)
+        nodes |= _triangles(batch, wanted, threads)
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
+    for method in wanted.intersection(COMMUNITIES):
+        nodes["community"], graphs["communities"], graphs["modularity"] = communities_of(
+            batch, method, resolution=options.resolution, seed=options.seed
+        )
     return Columns(nodes, graphs, edges, unfinished, uncounted)
+
+
+def compute_rows(
+    rows: Sequence[CSR],
+    options: CentralityOptions,
+    wanted: frozenset[str],
+    values: Mapping[str, Array],
+    *,
+    directed: bool,
+    folder: Path | None = None,
+) -> Columns:
+    """Compute wanted metrics of IN_ROWS of one graph on all cores.
+
+    values  of nodes, for PageRank: start, personal and dangling, if given
+    folder  for in-edges that exceed memory
+    """
+    nodes: dict[str, Array] = {}
+    graphs: dict[str, Array] = {}
+    unfinished = none = np.empty(0, np.int64)
+    if "pagerank" in wanted:
+        nodes["pagerank"], steps = kernel("pagerank", none).pagerank(
+            rows,
+            directed=directed,
+            weighted=options.weighted,
+            damping=options.alpha,
+            tolerance=options.tol,
+            most=options.max_iter,
+            folder=folder,
+            **values,
+        )
+        unfinished = np.flatnonzero([steps < 0])
+    if "component" in wanted:
+        labels = kernel("components", none).components(rows, symmetric=not directed)
+        nodes["component"] = labels
+        graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
+    return Columns(nodes, graphs, None, unfinished, none)
+
+
+def communities_of(
+    batch: GraphBatch, method: str, *, resolution: float, seed: int
+) -> tuple[Array, Array, Array]:
+    """Return the community of each node, and the number of communities and modularity of graphs.
+
+    Direction is ignored; weights of parallel edges add up.
+    """
+    kernels = kernel("communities", np.empty(0))
+    ptr, indptr, indices = (to_host(each) for each in (batch.ptr, batch.indptr, batch.indices))
+    given = batch.weights if batch.sums is None else batch.sums
+    weights = None if given is None else to_host(given)
+    labels = np.zeros(batch.nodes, np.int64)
+    counts, values = np.zeros(batch.graphs, np.int64), np.zeros(batch.graphs)
+    for graph, (first, stop) in enumerate(pairwise(ptr)):
+        low, high = indptr[first], indptr[stop]
+        matrix = adjacency(
+            indptr[first : stop + 1] - low,
+            indices[low:high] - indices.dtype.type(first),
+            None if weights is None else weights[low:high],
+            directed=batch.directed,
+        )
+        found = communities(kernels, matrix, method, resolution=resolution, seed=seed)
+        labels[first:stop] = found
+        counts[graph] = found.max(initial=-1) + 1
+        values[graph] = modularity(matrix, found, resolution=resolution)
+    return labels, counts, values
 
 
 def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:
@@ -140,10 +235,10 @@ def weak_components(batch: GraphBatch) -> Array:
 
     The components of a graph are 0, 1, ... in the order of their smallest members.
     """
-    union = kernel("components", np.empty(0))
-    parent = union.new_forest(batch.nodes)
-    union.union_rows(parent, to_host(batch.indptr), to_host(batch.indices))
-    labels: Array = union.component_labels(parent)
+    rows = [CSR(to_host(batch.indptr), to_host(batch.indices))]
+    labels: Array = kernel("components", np.empty(0)).components(
+        rows, symmetric=not batch.directed, threads=1
+    )
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
     first = labels[ptr[:-1][sizes > 0]]
@@ -151,15 +246,15 @@ def weak_components(batch: GraphBatch) -> Array:
     return found.astype(np.int32)
 
 
-def _triangles(batch: GraphBatch, wanted: frozenset[str]) -> dict[str, Array]:
+def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -> dict[str, Array]:
     """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
     if "triangles" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both)
+        walks = kernel("centrality", both.indptr).triangles(both, threads=threads)
         found["triangles"] = to_host(walks.closed) // 2
     if "clustering" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, counts)
+        walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
         walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)
     return found

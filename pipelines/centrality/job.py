@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
+
+import pyarrow.parquet as pq
 
 from penstock.errors import CapacityError, UsageError
 from penstock.output import Output, digest
 from penstock.pipelines.centrality.base import Base
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.inputs.directory import DirectoryInput
+from penstock.pipelines.centrality.node_values import keep_values
+from penstock.pipelines.centrality.options import (
+    COMMUNITIES,
+    IN_ROWS,
+    NODE_METRICS,
+    OF_PATHS,
+    CentralityOptions,
+)
 from penstock.pipelines.centrality.output import CentralityWriter, save_manifest
 from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
@@ -31,7 +42,7 @@ from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
-from penstock.sizes import does_not_fit, plural
+from penstock.sizes import does_not_fit, format_bytes, plural
 
 # A task has several pieces, and reads and writes some while it computes another: on a GPU, which
 # computes a piece in milliseconds, up to this many; on a core a few.
@@ -51,6 +62,8 @@ def compute_graphs(
     began = time.monotonic()
     workers = context.workers(input_bytes=source.bytes)
     specs = source.prepare(workers, out)
+    if isinstance(source, DirectoryInput):
+        keep_values(source.graph, options.node_values(), out.pieces)
     _refuse_too_large(workers, specs, options)
     writer = CentralityWriter(out.pieces)
     base = None if options.base is None else Base.open(options.base, source, options)
@@ -86,6 +99,9 @@ def compute_graphs(
         from_base=from_base,
         **counted,
     )
+    if source.one and options.wanted.intersection(COMMUNITIES):
+        row = pq.read_table(out.pieces.result / "graphs").to_pylist()[0]
+        report.communities, report.modularity = row["communities"], row["modularity"]
     if options.sampled and shares is not None:
         report.samples = len(shares.listed)
         report.error_bound = error_bound(source.nodes, report.samples)
@@ -127,9 +143,14 @@ def _plan(
         except CapacityError as error:
             problem = error
     size, scratch = _disk_bytes(source, options, shares)
+    steps = [("compute", how)]
+    if specs is not None and source.one and options.wanted & IN_ROWS:
+        memory, more, how = _in_rows(specs[0], options, memory, on_gpu=workers.capacity.on_gpu)
+        steps.append((", ".join(name for name in options.names if name in IN_ROWS), how))
+        scratch += more
     context.plan(
         f"{', '.join(options.names)} of {source.path}",
-        steps=(("compute", how),),
+        steps=tuple(steps),
         memory=memory,
         disk=size,
         scratch=scratch,
@@ -137,11 +158,29 @@ def _plan(
     )
 
 
+def _in_rows(
+    spec: PieceSpec, options: CentralityOptions, memory: Need, *, on_gpu: bool
+) -> tuple[Need, int, str]:
+    """Return the memory, the scratch disk, and the way of the metrics that read rows in order."""
+    if on_gpu and not {"personalization", "dangling"} & options.node_values().keys():
+        return memory, 0, "on the GPU; components on the cores of one worker"
+    how = "rows mapped and read in order by all cores of one worker"
+    needs = spec.in_edges(options)
+    if not needs:
+        return memory, 0, how
+    assert memory.bytes is not None
+    if spec.in_edges_on_disk(options, memory.there or 0):
+        return memory, needs, f"{how}; in-edges on the scratch disk, {format_bytes(needs)}"
+    return replace(memory, bytes=memory.bytes + needs), 0, f"{how}; in-edges in memory"
+
+
 def _disk_bytes(
     source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> tuple[int, int]:
     """Return the approximate bytes of the output, and of texts and sums of shares."""
-    size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
+    size = source.nodes * (
+        source.id_bytes + 8 * len(options.wanted.intersection((*NODE_METRICS, *COMMUNITIES)))
+    )
     if source.sizes is None or source.edges is None:
         return size, source.scratch_bytes
     edges = int(source.edges.sum())

@@ -11,10 +11,11 @@ the order of their first nodes; a strongly connected one follows those that it r
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 import networkx
@@ -22,7 +23,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import offsets_of
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import (
     GraphBatch,
     Triangles,
@@ -31,14 +32,20 @@ from penstock.kernels.centrality_rules import (
 from penstock.kernels.centrality_rules import closeness as closeness_of
 from penstock.kernels.centrality_rules import clustering as clustering_of
 from penstock.kernels.cpu import centrality as cpu
-from penstock.pipelines.centrality.compute import both_ways, weak_components
+from penstock.pipelines.centrality.compute import communities_of
+from penstock.pipelines.centrality.functions import (
+    OneGraph,
+    closed_walks,
+    components,
+    passages_of,
+    paths_of,
+    ranks_of,
+)
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Arguments that the kernels do not support, unless they are None.
-_MISSING = frozenset(
-    {"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources", "sp"}
-)
+_MISSING = frozenset({"k", "max_level", "nodes", "nbunch", "sources", "sp"})
 _UNWEIGHTED = frozenset({"clustering", "average_clustering"})
 # One pass over the edges: NetworkX ends before a graph is converted.
 _ONE_PASS = frozenset(
@@ -82,6 +89,10 @@ class BackendGraph:
                 raise NotImplementedError(f"penstock: {error}") from error
         return self._read[weight].batch
 
+    def one(self, weight: str | None = None) -> OneGraph:
+        """Return the graph for functions that take any."""
+        return OneGraph.of_batch(self.batch(weight))
+
     def by_node(self, values: Array) -> dict[Any, Any]:
         """Return the values of the nodes."""
         return dict(zip(self.original, values.tolist(), strict=True))
@@ -99,7 +110,7 @@ def _only(graph: BackendGraph, *, directed: bool) -> None:
 
 
 def _of_components(
-    labels: Callable[[GraphBatch], Array], *, directed: bool
+    labels: Callable[[OneGraph], Array], *, directed: bool
 ) -> tuple[
     Callable[[BackendGraph], Iterator[set[Any]]],
     Callable[[BackendGraph], int],
@@ -110,10 +121,10 @@ def _of_components(
     directed  the kind of graphs: NetworkX has another function for the other kind
     """
 
-    def components(G: BackendGraph) -> Iterator[set[Any]]:
+    def sets(G: BackendGraph) -> Iterator[set[Any]]:
         """Return the components as sets of nodes."""
         _only(G, directed=directed)
-        of_nodes = labels(G.batch())
+        of_nodes = labels(G.one())
         found: list[set[Any]] = [set() for _ in range(_number(of_nodes))]
         for node, label in zip(G.original, of_nodes.tolist(), strict=True):
             found[label].add(node)
@@ -122,21 +133,25 @@ def _of_components(
     def number(G: BackendGraph) -> int:
         """Return the number of components."""
         _only(G, directed=directed)
-        return _number(labels(G.batch()))
+        return _number(labels(G.one()))
 
     def is_one(G: BackendGraph) -> bool:
         """Return whether there is exactly one."""
         _only(G, directed=directed)
-        of_nodes = labels(G.batch())
+        of_nodes = labels(G.one())
         if not len(of_nodes):
             raise networkx.NetworkXPointlessConcept("Connectivity is undefined for the null graph.")
         return _number(of_nodes) == 1
 
-    return components, number, is_one
+    return sets, number, is_one
 
 
 def _number(labels: Array) -> int:
     return int(labels.max(initial=-1)) + 1
+
+
+def _in_order_of_reach(one: OneGraph) -> Array:
+    return cpu.strong_components(one.batch, topological=True)
 
 
 def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:
@@ -212,10 +227,10 @@ def closeness_centrality(
         raise networkx.NodeNotFound(f"Source {u} is not in G")
     batch = G.batch(distance)
     if u is None:
-        paths = cpu.shortest_paths(batch)
+        paths = paths_of(batch)
         return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
     # Distances to a node are the distances from it in the transposed graph.
-    paths = cpu.shortest_paths(_transposed(batch), np.array([G.positions()[u]]))
+    paths = paths_of(_transposed(batch), np.array([G.positions()[u]]))
     reached, total = int(paths.reached.sum()), float(paths.total.sum())
     if total <= 0:
         return 0.0
@@ -227,7 +242,7 @@ def harmonic_centrality(
     G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
 ) -> Any:
     """Return the harmonic centrality of all nodes."""
-    return G.by_node(cpu.shortest_paths(G.batch(distance)).inverse)
+    return G.by_node(paths_of(G.batch(distance)).inverse)
 
 
 @_declining
@@ -238,7 +253,7 @@ def eccentricity(G: BackendGraph, v: Any = None, sp: Any = None, weight: Any = N
     if v is not None:
         positions = G.positions()
         sources = np.unique(np.array([positions[node] for node in nodes], np.int64))
-    found = cpu.shortest_paths(batch, sources).eccentricity
+    found = paths_of(batch, sources).eccentricity
     if not np.isfinite(found).all():
         kind = "digraph is not strongly" if batch.directed else "graph is not"
         raise networkx.NetworkXError(f"Found infinite path length because the {kind} connected")
@@ -269,7 +284,7 @@ def betweenness_centrality(
 ) -> Any:
     """Return the betweenness of all nodes."""
     batch = _without_ties_of_order(G.batch(weight))
-    nodes, _ = cpu.betweenness(batch, endpoints=endpoints)
+    nodes, _ = passages_of(batch, endpoints=endpoints)
     given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
     return G.by_node(_counted(nodes) * betweenness_scale(batch.ptr, **given))
 
@@ -284,7 +299,7 @@ def edge_betweenness_centrality(
 ) -> Any:
     """Return the betweenness of all edges."""
     batch = _without_ties_of_order(G.batch(weight))
-    _, arcs = cpu.betweenness(batch, edges=True)
+    _, arcs = passages_of(batch, edges=True)
     assert arcs is not None  # edge-betweenness is in the metrics above
     given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
     edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
@@ -316,22 +331,46 @@ def pagerank(
     dangling: Any = None,
 ) -> Any:
     """Return the PageRank of all nodes."""
-    batch = G.batch(weight)
-    batch = batch if batch.sums is None else replace(batch, weights=batch.sums)
-    ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
-    if len(ranks) and steps[0] < 0:
+    one = replace(G.one(weight), names=list(G.original))
+    if one.nodes and personalization is not None and not sum(personalization.values()):
+        raise ZeroDivisionError
+    try:
+        ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling)
+    except UsageError as error:  # NetworkX accepts values below 0
+        raise NotImplementedError(f"penstock: {error}") from error
+    if steps < 0:
         raise networkx.PowerIterationFailedConvergence(max_iter)
     return G.by_node(ranks)
 
 
+@_declining
+def leiden_communities(
+    G: BackendGraph,
+    weight: Any = "weight",
+    resolution: float = 1,
+    max_level: Any = None,
+    seed: Any = None,
+) -> Any:
+    """Return the communities of Leiden as sets of nodes."""
+    _only(G, directed=False)
+    if isinstance(seed, random.Random):  # NetworkX makes one of a number
+        seed = seed.getrandbits(32)
+    found: dict[int, set[Any]] = {}
+    drawn = 0 if seed is None else int(seed)
+    labels, _, _ = communities_of(G.batch(weight), "leiden", resolution=resolution, seed=drawn)
+    for node, label in zip(G.original, labels.tolist(), strict=True):
+        found.setdefault(label, set()).add(node)
+    return list(found.values())
+
+
 connected_components, number_connected_components, is_connected = _of_components(
-    weak_components, directed=False
+    components, directed=False
 )
 weakly_connected_components, number_weakly_connected_components, is_weakly_connected = (
-    _of_components(weak_components, directed=True)
+    _of_components(components, directed=True)
 )
 strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
-    _of_components(partial(cpu.strong_components, topological=True), directed=True)
+    _of_components(_in_order_of_reach, directed=True)
 )
 
 
@@ -339,7 +378,7 @@ strongly_connected_components, number_strongly_connected_components, is_strongly
 def triangles(G: BackendGraph, nodes: Any = None) -> Any:
     """Return the number of triangles of each node."""
     _only(G, directed=False)
-    return G.by_node(cpu.triangles(G.batch()).closed // 2)
+    return G.by_node(closed_walks(G.one()).closed // 2)
 
 
 @_declining
@@ -421,10 +460,7 @@ def _triangles(graph: BackendGraph) -> Triangles:
     """Return the closed walks of a graph, of a directed one with edges counted both ways."""
     if graph.is_multigraph():
         raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
-    batch, counts = graph.batch(), None
-    if batch.directed:
-        batch, counts = both_ways(batch)
-    return cpu.triangles(batch, counts)
+    return closed_walks(graph.one())
 
 
 backend_interface = sys.modules[__name__]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -23,6 +24,8 @@ NODE_METRICS = (
     "clustering",
 )
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
+# Of these, one: they have the same columns.
+COMMUNITIES = ("leiden", "louvain", "labels")
 # Metrics that need the lengths of shortest paths, or the nodes and edges on them; and those that
 # sampled sources can estimate.
 OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
@@ -34,7 +37,12 @@ _IGNORED: Rules = (
     (("wf_improved",), "without closeness", lambda o: "closeness" not in o.wanted),
     (("normalized",), "without betweenness", lambda o: not o.wanted & OF_PATHS_THROUGH),
     (("endpoints",), "without betweenness", lambda o: "betweenness" not in o.wanted),
-    (("alpha", "tol", "max_iter"), "without pagerank", lambda o: "pagerank" not in o.wanted),
+    (
+        ("alpha", "tol", "max_iter", "personalization", "nstart", "dangling"),
+        "without pagerank",
+        lambda o: "pagerank" not in o.wanted,
+    ),
+    (("nstart",), "with --base, which has values to begin with", lambda o: o.base is not None),
     (("epsilon",), "with --samples", lambda o: o.samples is not None),
     (
         ("samples", "epsilon"),
@@ -47,7 +55,16 @@ _IGNORED: Rules = (
         lambda o: not o.wanted & SAMPLED,
     ),
     (("distances",), "with --samples or --epsilon: they are of all nodes", lambda o: o.sampled),
-    (("seed",), "without --samples or --epsilon", lambda o: not o.sampled),
+    (
+        ("seed",),
+        "without --samples, --epsilon or communities",
+        lambda o: not (o.sampled or o.wanted.intersection(COMMUNITIES)),
+    ),
+    (
+        ("resolution",),
+        "without leiden or louvain",
+        lambda o: not o.wanted & {"leiden", "louvain"},
+    ),
     (("weight",), "without --weighted", lambda o: not o.weighted),
     (
         ("base",),
@@ -60,11 +77,15 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
+# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
+# PageRank that are files with a value for each node.
+IN_ROWS = frozenset({"pagerank", "component"})
+NODE_VALUES = ("personalization", "nstart", "dangling")
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
 # edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
     (
-        ("samples", "epsilon"),
+        ("samples", "epsilon", "personalization", "nstart", "dangling"),
         "except on one large graph: make it a directory with penstock etl",
         lambda o, kind: kind != "graph",
     ),
@@ -111,7 +132,7 @@ class CentralityOptions:
     metrics: str = "closeness,betweenness"
     """metrics to compute, separated by commas: closeness, harmonic, betweenness, edge-betweenness,
     eccentricity, diameter (and radius), pagerank, component, strong-component, triangles,
-    clustering"""
+    clustering, and one of the communities of leiden, louvain or labels (label propagation)"""
     weighted: bool = False
     """use the edges' weights as their lengths, and in pagerank as weights"""
     wf_improved: bool = True
@@ -126,6 +147,16 @@ class CentralityOptions:
     """pagerank: stop if a step changes the ranks by less than this per node"""
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
+    resolution: Annotated[float, Field(gt=0, lt=1e300)] = 1.0
+    """leiden, louvain: resolution of modularity; above 1 communities are smaller"""
+    personalization: ClientPath | None = None
+    """pagerank of one large graph: a table with the columns node and value, where a walk begins
+    again, in proportion to the values; nodes that it does not list have 0 [default: all equal]"""
+    nstart: ClientPath | None = None
+    """pagerank of one large graph: such a table of values to begin with [default: all equal]"""
+    dangling: ClientPath | None = None
+    """pagerank of one large graph: such a table of the nodes to which nodes without out-edges give
+    [default: as personalization]"""
     base: ClientPath | None = None
     """an earlier output with the same metrics: of many graphs, those that have not changed since
     take their values from it; PageRank of one graph begins with its values"""
@@ -139,7 +170,7 @@ class CentralityOptions:
     """one large graph: enough samples to bound the error of normalized betweenness by this, for
     all nodes at once with a probability of 90 %"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """random seed of the samples"""
+    """random seed of the samples, and of the order in which communities are found"""
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 if that is faster (on GPUs)"""
 
@@ -170,12 +201,16 @@ class CentralityOptions:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name not in METRICS:
+            if name not in (*METRICS, *COMMUNITIES):
                 raise UsageError(
                     "option --metrics has a bad value",
-                    expected=f"some of {', '.join(METRICS)}",
+                    expected=f"some of {', '.join((*METRICS, *COMMUNITIES))}",
                     got=repr(name),
                 )
+        if len(both := [name for name in self.names if name in COMMUNITIES]) > 1:
+            raise UsageError(
+                f"{both[0]} and {both[1]} are both the column community", expected="one of them"
+            )
         if not self.names:
             raise UsageError("option --metrics names nothing", expected="closeness, for example")
         refuse_ignored(self, _IGNORED)
@@ -194,6 +229,11 @@ class CentralityOptions:
     def wanted(self) -> frozenset[str]:
         """The metrics."""
         return frozenset(self.names)
+
+    def node_values(self) -> dict[str, Path]:
+        """Return the files with a value for each node, by option."""
+        given = {name: getattr(self, name) for name in NODE_VALUES}
+        return {name: file for name, file in given.items() if file is not None}
 
     @property
     def sampled(self) -> bool:

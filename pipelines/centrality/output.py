@@ -21,7 +21,6 @@ from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
 from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
-from penstock.kernels.centrality_rules import GraphBatch
 from penstock.output import Output, Pieces
 from penstock.pipelines.centrality.base import Known
 from penstock.pipelines.centrality.compute import Columns
@@ -54,7 +53,7 @@ class CentralityWriter:
     ) -> None:
         """Write the results of a piece, and record that."""
         result, name = self.records.result, f"{part_name(number)}.parquet"
-        sizes = piece.batch.sizes
+        sizes = piece.sizes
         failed = np.zeros(len(sizes), bool)
         failed[list(piece.failed)] = True
         of_nodes = np.repeat(np.arange(len(sizes)), sizes)
@@ -70,9 +69,8 @@ class CentralityWriter:
             )  # seldom: only then this many are looked up
             columns[metric] = as_arrow(np.ascontiguousarray(values), each)
         files = [_write(result, f"nodes/{name}", columns)]
-        edges = np.diff(piece.batch.indptr[piece.batch.ptr])
         columns = _named(piece, np.arange(len(sizes)))
-        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(_edges(piece.batch, edges))}
+        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(piece.edges)}
         columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
         files.append(_write(result, f"graphs/{name}", columns))
         if found.edges is not None:
@@ -139,16 +137,6 @@ def save_manifest(
 def _named(piece: Piece, of: Array) -> dict[str, Any]:
     """Return the column of graphs, by number in the piece, if the input has several."""
     return {} if piece.graphs is None else {"graph_id": take(piece.graphs, of)}
-
-
-def _edges(batch: GraphBatch, stored: Array) -> Array:
-    """Return the number of edges of each graph; one that is stored both ways counts once."""
-    if batch.directed:
-        return stored
-    from penstock.kernels.cpu.small_graphs import self_loops
-
-    found: Array = (stored + self_loops(batch.ptr, batch.indptr, batch.indices)) // 2
-    return found
 
 
 def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import offsets_of
+from penstock.csr import CSR, offsets_of
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.options import CentralityOptions
 
@@ -32,7 +33,6 @@ _LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in 
 ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
 
 
-@dataclass(frozen=True, eq=False)
 class Piece:
     """Some graphs in memory: their edges side by side, and the users' ids.
 
@@ -41,10 +41,58 @@ class Piece:
     nodes   (nodes,) the users' ids
     """
 
-    batch: GraphBatch
-    failed: dict[int, str]
-    graphs: pa.Array | None
-    nodes: pa.Array
+    def __init__(
+        self,
+        batch: GraphBatch | Callable[[], GraphBatch],
+        failed: dict[int, str],
+        graphs: pa.Array | None,
+        nodes: pa.Array,
+        mapped: Sequence[CSR] | None = None,
+        *,
+        directed: bool = False,
+    ) -> None:
+        """Take a batch, or of one graph whose rows are ``mapped``, how it is made if needed."""
+        self._batch, self._mapped, self._directed = batch, mapped, directed
+        self.failed, self.graphs, self.nodes = failed, graphs, nodes
+
+    @cached_property
+    def batch(self) -> GraphBatch:
+        """The graphs in memory."""
+        return self._batch() if callable(self._batch) else self._batch
+
+    @property
+    def directed(self) -> bool:
+        """Whether edges have a direction."""
+        return self.batch.directed if self._mapped is None else self._directed
+
+    @cached_property
+    def rows(self) -> Sequence[CSR]:
+        """The rows of one graph, with weights of parallel edges that add up to theirs."""
+        if self._mapped is not None:
+            return self._mapped
+        weights = self.batch.weights if self.batch.sums is None else self.batch.sums
+        return [CSR(self.batch.indptr, self.batch.indices, weights=weights)]
+
+    @property
+    def sizes(self) -> Array:
+        """Number of nodes of each graph, (graphs,) int64."""
+        return self.batch.sizes if self._mapped is None else np.array([len(self.nodes)])
+
+    @property
+    def edges(self) -> Array:
+        """Number of edges of each graph; parallel ones, and one that is stored both ways, count
+        once."""
+        if self._mapped is None:
+            from penstock.kernels.cpu.small_graphs import self_loops
+
+            batch = self.batch
+            stored = np.diff(batch.indptr[batch.ptr])
+            loops = 0 if batch.directed else self_loops(batch.ptr, batch.indptr, batch.indices)
+        else:
+            from penstock.kernels.cpu.degrees import count_edges
+
+            stored, loops = np.array([count_edges(self._mapped)]).T
+        return np.asarray(stored if self.directed else (stored + loops) // 2)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,6 +131,15 @@ class PieceSpec(ABC):
         """Return its approximate bytes in memory, or on a GPU, while it is computed."""
         matrix = (self.matrix or 0) * distance_bytes(options) if options.distances else 0
         return self._graph_bytes(options, on_gpu=on_gpu) + matrix
+
+    def in_edges(self, options: CentralityOptions) -> int:
+        """Return the bytes of in-edges that PageRank of one large graph makes."""
+        return 0
+
+    def in_edges_on_disk(self, options: CentralityOptions, memory: int) -> bool:
+        """Return whether in-edges are made on the scratch disk, beyond this memory of a worker."""
+        needs = self.in_edges(options)
+        return needs > 0 and self.bytes(options) + needs > memory
 
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
         """Return the bytes of its edges and nodes, input and results."""

@@ -26,6 +26,8 @@ class CentralityReport(JobReport):
     failed: int = 0  # rows of failures.parquet
     samples: int | None = None
     error_bound: float | None = None
+    communities: int | None = None  # of one graph
+    modularity: float | None = None
     bytes: int = 0
     devices: str = ""
     seconds_by_step: dict[str, float] = field(default_factory=dict)
@@ -46,6 +48,8 @@ class CentralityReport(JobReport):
             bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
             chance = " for all nodes, with a probability of 90 %"
             yield f"estimated from {plural(self.samples, 'source')}{bound}{chance}"
+        if self.modularity is not None:
+            yield f"modularity {self.modularity:.6f} of {self.communities:,} communities"
         if self.resumed_pieces:
             yield were_there(self.resumed_pieces, "piece")
         if self.from_base is not None:

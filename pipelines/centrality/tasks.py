@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.arrays import Array
@@ -13,8 +13,9 @@ from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.limits import cores
 from penstock.pipelines.centrality.base import Base, structures_of
-from penstock.pipelines.centrality.compute import Columns, compute
-from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.compute import EMPTY, Columns, compute, compute_rows
+from penstock.pipelines.centrality.node_values import kept_values
+from penstock.pipelines.centrality.options import IN_ROWS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
     Piece,
@@ -25,6 +26,7 @@ from penstock.pipelines.centrality.pieces import (
 )
 from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
 from penstock.sizes import does_not_fit
+from penstock.temporary import TemporaryFolder
 from penstock.threads import spread
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
@@ -153,19 +155,36 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         if piece.failed:
             task.writer.save(number, piece, without_columns(piece.batch, task.options), None)
             return
-        shares = Shares.load(records, number, count)
-        found = from_shares(records, number, shares, piece.batch, task.options)
-        rest, distances = task.options.wanted - OF_PATHS, None
+        wanted, distances, found = task.options.wanted, None, EMPTY
+        if wanted & OF_PATHS:
+            shares = Shares.load(records, number, count)
+            found = from_shares(records, number, shares, piece.batch, task.options)
+        values = kept_values(task.options.node_values(), records)
+        in_rows = wanted & IN_ROWS
+        if resources().device is not None and not values.keys() & {"personal", "dangling"}:
+            in_rows -= {"pagerank"}  # the GPU's
+        start = _start(task, piece)
+        if start is not None:
+            values["start"] = start
+        if in_rows:
+            on_disk = spec.in_edges_on_disk(task.options, task.memory)
+            with (
+                TemporaryFolder("in-edges", records.folder) if on_disk else nullcontext()
+            ) as folder:
+                more = compute_rows(
+                    piece.rows,
+                    task.options,
+                    in_rows,
+                    values,
+                    directed=piece.directed,
+                    folder=folder,
+                )
+            found = found.joined(more)
+        rest = wanted - OF_PATHS - in_rows
         if rest or task.options.distances:
-            start = _start(task, piece)
-            more, distances = _computed(task, piece.batch, rest, nullcontext(), start)
-            found = replace(
-                more,
-                nodes=found.nodes | more.nodes,
-                graphs=found.graphs | more.graphs,
-                edges=found.edges,
-                uncounted=found.uncounted,
-            )
+            start = values.get("start")
+            more, distances = _computed(task, piece.batch, rest, nullcontext(), start, None)
+            found = found.joined(more)
         task.writer.save(number, piece, found, distances)
 
 
@@ -175,11 +194,13 @@ def _computed(
     wanted: frozenset[str],
     turn: AbstractContextManager[Any],
     start: Array | None,
+    threads: int | None = 1,
 ) -> tuple[Columns, Array | None]:
     """Return some metrics of a batch and, if asked, its distances; on the worker's GPU if any.
 
     turn   held while the piece computes on a core
     start  values with which PageRank begins
+    threads  that compute it on a CPU; None: all cores
     """
     options = task.options
     if options.distances:
@@ -191,12 +212,12 @@ def _computed(
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:
-            return _of_batch(batch, options, wanted, start)
+            return _of_batch(batch, options, wanted, start, threads)
     size = device_bytes(batch) + _LAUNCH_BYTES
     if options.distances:
         size += matrix_bytes(batch.sizes, options)
     with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(batch), options, wanted, start)
+        return _of_batch(on_device(batch), options, wanted, start, threads)
 
 
 def _start(task: CentralityTask, piece: Piece) -> Array | None:
@@ -207,9 +228,13 @@ def _start(task: CentralityTask, piece: Piece) -> Array | None:
 
 
 def _of_batch(
-    batch: Any, options: CentralityOptions, wanted: frozenset[str], start: Array | None
+    batch: Any,
+    options: CentralityOptions,
+    wanted: frozenset[str],
+    start: Array | None,
+    threads: int | None,
 ) -> tuple[Columns, Array | None]:
-    found = compute(batch, options, wanted, start)
+    found = compute(batch, options, wanted, start, threads)
     if not options.distances:
         return found, None
     distances = kernel("centrality", batch.indptr).distances(batch)

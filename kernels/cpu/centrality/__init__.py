@@ -1,6 +1,7 @@
 """Centralities of many small graphs in Numba; names and meaning are naive/centrality.py's.
 
-Every function releases the GIL and runs on one thread: batches are computed side by side.
+Every function releases the GIL and runs on one thread, unless it is given more: batches are
+computed side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from penstock.kernels.cpu.centrality.breadth_first import add_paths, fill_distan
 from penstock.kernels.cpu.centrality.dijkstra import add_weighted_paths, fill_weighted_distances
 from penstock.kernels.cpu.centrality.folded import add_folded_betweenness
 from penstock.kernels.cpu.centrality.pagerank import power_iteration
-from penstock.kernels.cpu.centrality.structure import closed_walks, tarjan
+from penstock.kernels.cpu.centrality.structure import tarjan
+from penstock.kernels.cpu.centrality.triangles import count_triangles
 
 __all__ = [
     "betweenness",
@@ -103,12 +105,11 @@ def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
     return labels
 
 
-def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangles:
+def triangles(
+    batch: GraphBatch, multiplicities: Array | None = None, *, threads: int | None = 1
+) -> Triangles:
     """Return the closed walks of three steps of symmetric graphs; loops are ignored."""
-    found = Triangles(*np.zeros((3, batch.nodes), np.int64))
-    counts = np.ones(0, np.int8) if multiplicities is None else multiplicities
-    closed_walks(*_graphs(batch), frozen_view(counts), *found)
-    return found
+    return count_triangles(batch, multiplicities, threads)
 
 
 def _graphs(batch: GraphBatch) -> tuple[Array, Array, Array]:

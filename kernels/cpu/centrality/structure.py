@@ -1,4 +1,4 @@
-"""Strongly connected components and triangles of small graphs."""
+"""Strongly connected components."""
 
 from __future__ import annotations
 
@@ -67,47 +67,3 @@ def tarjan(ptr: Array, indptr: Array, indices: Array, topological: bool, labels:
                 label[node] = found
                 found += 1
             labels[first + node] = label[smallest[node]]
-
-
-@njit(cache=True, nogil=True)
-def closed_walks(
-    ptr: Array,
-    indptr: Array,
-    indices: Array,
-    multiplicities: Array,
-    closed: Array,
-    degree: Array,
-    mutual: Array,
-) -> None:
-    """Write the closed walks of three steps from each node, its edges and mutual neighbours.
-
-    multiplicities  (edges,); empty: all are 1
-    """
-    largest = 0
-    for graph in range(len(ptr) - 1):
-        largest = max(largest, ptr[graph + 1] - ptr[graph])
-    edges_to = np.zeros(largest, np.int64)
-    several = len(multiplicities) > 0
-    for graph in range(len(ptr) - 1):
-        first = ptr[graph]
-        for node in range(first, ptr[graph + 1]):
-            start, stop = indptr[node], indptr[node + 1]
-            for edge in range(start, stop):
-                count = np.int64(multiplicities[edge]) if several else 1
-                if indices[edge] != node:
-                    edges_to[indices[edge] - first] = count
-                    degree[node] += count
-                    mutual[node] += count == 2
-            for edge in range(start, stop):
-                other = indices[edge]
-                if other == node:
-                    continue
-                here = 0
-                for step in range(indptr[other], indptr[other + 1]):
-                    third = indices[step]
-                    if third != other:
-                        count = np.int64(multiplicities[step]) if several else 1
-                        here += count * edges_to[third - first]
-                closed[node] += edges_to[other - first] * here
-            for edge in range(start, stop):
-                edges_to[indices[edge] - first] = 0

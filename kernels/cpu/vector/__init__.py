@@ -235,6 +235,19 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
 
 
 @intrinsic
+def swap_if_equal(context: Any, pointer: Any, at: Any, expected: Any, new: Any) -> Any:
+    """Write ``new`` if a place holds ``expected``, as one atomic step; return what it held."""
+    number = pointer.dtype
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, at, expected, new = arguments
+        found = builder.cmpxchg(builder.gep(place, [at]), expected, new, "monotonic", "monotonic")
+        return builder.extract_value(found, 0)
+
+    return number(pointer, types.int64, number, number), code
+
+
+@intrinsic
 def bit_count(context: Any, word: Any) -> Any:
     """Return the number of set bits of an unsigned integer, as int64."""
 

@@ -90,7 +90,9 @@ def strong_components(batch: GraphBatch, *, topological: bool = False) -> Device
     return cp.asarray(cpu.strong_components(_on_host(batch), topological=topological))
 
 
-def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> Triangles:
+def triangles(
+    batch: GraphBatch, multiplicities: DeviceArray | None = None, *, threads: int | None = 1
+) -> Triangles:
     """Return the closed walks of three steps of symmetric graphs; loops are ignored."""
     return whole.triangles(batch, multiplicities)
 

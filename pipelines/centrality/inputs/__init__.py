@@ -63,13 +63,12 @@ class CentralityInput(ABC):
     files: Sequence[str] = ()
     scratch_bytes: int = 0
 
-    base: Path | None = None  # an earlier output whose values are taken over
+    beside: Sequence[Path] = ()  # other files that decide the result: of --base, of values of nodes
 
     def stamps(self) -> dict[str, Any]:
-        """Return the stamps of its files and of the base, by path."""
-        file = None if self.base is None else self.base / "centrality.json"
-        made = {} if file is None or not file.is_file() else {str(file): file_stamp(file)}
-        return {**self._stamps(), **made}
+        """Return the stamps of its files and of those beside it, by path."""
+        beside = {str(file): file_stamp(file) for file in self.beside if file.is_file()}
+        return {**self._stamps(), **beside}
 
     @abstractmethod
     def _stamps(self) -> dict[str, Any]:
@@ -104,7 +103,8 @@ def open_input(
             )
         found = TableInput(path, options)
     options.check_effect(found.kind)
-    found.base = options.base
+    base = () if options.base is None else (options.base / "centrality.json",)
+    found.beside = [*base, *options.node_values().values()]
     return found
 
 

@@ -20,7 +20,7 @@ from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import COMMUNITIES, IN_ROWS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
@@ -100,6 +100,7 @@ class DirectoryInput(CentralityInput):
                 large=True,
                 path=graph.path,
                 version=version,
+                directed=self.directed,
                 ptr=ptr,
                 shard=None,
             )
@@ -119,6 +120,7 @@ class DirectoryInput(CentralityInput):
                 large=large,
                 path=graph.path,
                 version=version,
+                directed=self.directed,
                 ptr=ptr[first : stop + 1],
                 shard=int(shard[first]) if len(starts) else None,
             )
@@ -162,6 +164,7 @@ class DirectoryPiece(PieceSpec):
 
     path: Path
     version: str
+    directed: bool
     ptr: Array
     shard: int | None
 
@@ -171,28 +174,52 @@ class DirectoryPiece(PieceSpec):
 
         graph = _opened(Path(resources().copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
-        if self.shard is None:
-            rows = graph.csr().row_range(low, high)
-        else:
+        nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
+        if self.ids is None:
+            # The client has checked the weights.
+            mapped = [graph.shard(number) for number in range(graph.num_shards)]
+            whole = partial(_whole, graph, self.ptr, weighted=weighted)
+            return Piece(whole, {}, None, nodes, mapped, directed=directed)
+        rows = CSR(np.zeros(1, np.int64), np.empty(0, np.int32))
+        if self.shard is not None:
             start = graph.manifest.shards[self.shard].start
             rows = graph.shard(self.shard).row_range(low - start, high - start)
-        batch, failed = _batch_of(
-            rows, self.ptr - low, weighted=weighted, directed=graph.manifest.directed
-        )
-        return Piece(batch, failed, self.ids, _node_ids(graph, low, high))
+        batch, failed = batch_of(rows, self.ptr - low, weighted=weighted, directed=directed)
+        return Piece(batch, failed, self.ids, nodes)
+
+    def in_edges(self, options: CentralityOptions) -> int:
+        """Return the bytes of in-edges that PageRank of one large graph makes."""
+        if self.ids is not None or not self.directed or "pagerank" not in options.wanted:
+            return 0
+        from penstock.kernels.cpu.transpose import EDGE_BYTES, WEIGHT_BYTES
+
+        nodes = int(self.ptr[-1])
+        each = EDGE_BYTES * id_dtype(nodes).itemsize // 4 + WEIGHT_BYTES * options.weighted
+        return each * (self.items - nodes)
 
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
         """Return the bytes per edge and per node, for these metrics."""
         nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
+        if self.ids is None and options.wanted <= IN_ROWS and not on_gpu and not options.distances:
+            return (80 + 16 * len(options.names)) * nodes  # edges are mapped
         edge = id_dtype(int(self.ptr[-1])).itemsize
         if options.weighted:  # stored, and as float64; a heap, and a tree of paths
             edge += 12 + 32 * paths
         if "edge-betweenness" in options.wanted:  # values of arcs, and the columns of edges
             edge += 64
+        if options.wanted.intersection(
+            COMMUNITIES
+        ):  # weights, sources, and the graph of communities
+            edge += 48
         if options.wanted & {"clustering", "triangles"}:  # directed ones are read both ways
             edge += 24
         node = 64 + 16 * len(options.names) + 256 * (paths and self.large)
         return edge * (self.items - nodes) + node * nodes
+
+
+def _whole(graph: Graph, ptr: Array, *, weighted: bool) -> GraphBatch:
+    """Return a graph in memory."""
+    return batch_of(graph.csr(), ptr, weighted=weighted, directed=graph.manifest.directed)[0]
 
 
 def check_weights(path: str, number: int) -> str | None:
@@ -252,7 +279,7 @@ def _read_ids(path: Path, version: str, group: int) -> pa.Array:
     return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
 
 
-def _batch_of(
+def batch_of(
     rows: CSR, ptr: Array, *, weighted: bool, directed: bool
 ) -> tuple[GraphBatch, dict[int, str]]:
     """Return the batch of some rows, parallel edges merged, and the graphs that failed."""

@@ -1,0 +1,516 @@
+"""Centralities of one graph as NumPy arrays, on all cores of this process: no cluster, no files.
+
+    ranks = penstock.pagerank("follows", tol=1e-10)
+    labels = penstock.components((sources, targets))
+
+The command, which writes files, is ``penstock centrality``; NetworkX's backend calls these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.csr import CSR
+from penstock.errors import InputError, UsageError
+from penstock.kernels import centrality_rules as rules
+from penstock.kernels import kernel
+from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
+from penstock.pipelines.centrality.compute import both_ways, communities_of
+from penstock.pipelines.centrality.options import COMMUNITIES
+from penstock.threads import spread
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
+
+_SHARES = 64  # of the sources of shortest paths; they depend on the graph alone
+_SHARE_COST = 1e7  # nodes and edges times sources
+
+
+@dataclass(frozen=True, eq=False)
+class OneGraph:
+    """A graph of any kind, as kernels take it.
+
+    rows      its row ranges, which may be mapped
+    directed  whether edges have a direction; otherwise all are stored at both ends
+    weighted  whether edges have weights, and they are used
+    names     of its nodes, if they are not numbers from 0
+    """
+
+    rows: Sequence[CSR]
+    directed: bool
+    weighted: bool = False
+    names: Sequence[Any] | None = None
+    made: GraphBatch | None = None
+
+    @staticmethod
+    def of(graph: Any, *, directed: bool | None = None, weighted: bool = False) -> OneGraph:
+        """Return a graph of any kind that ``pagerank`` describes."""
+        if isinstance(graph, OneGraph):
+            return graph
+        if all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
+            return _of_networkx(graph, directed, weighted=weighted)
+        from penstock.graph import Graph
+
+        if isinstance(graph, str | os.PathLike | Graph):
+            return _of_directory(
+                Graph.open(graph if isinstance(graph, Graph) else Path(graph)),
+                directed,
+                weighted=weighted,
+            )
+        if isinstance(graph, CSR):
+            csr, weights = graph, graph.weights
+        elif hasattr(graph, "tocsr"):
+            csr = _of_matrix(graph)
+        elif isinstance(graph, tuple) and len(graph) in (2, 3):
+            csr = _of_edges(*graph, directed=bool(directed))
+        else:
+            raise UsageError(
+                "the first argument is not a graph",
+                expected="a directory, Graph, CSR, SciPy matrix, (sources, targets), (sources, "
+                "targets, weights) or graph of NetworkX",
+                got=type(graph).__name__,
+            )
+        _check_rows(csr)
+        if not directed and not isinstance(graph, tuple):
+            _check_both_ways(csr, weighted=weighted)
+        weights = csr.weights
+        if weighted:
+            _check_weights(weights)
+        return OneGraph([csr], bool(directed), weighted and weights is not None)
+
+    @staticmethod
+    def of_batch(batch: GraphBatch) -> OneGraph:
+        """Return a batch of one graph."""
+        weights = batch.weights if batch.sums is None else batch.sums
+        rows = [CSR(batch.indptr, batch.indices, weights=weights)]
+        return OneGraph(rows, batch.directed, weights is not None, made=batch)
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return sum(each.rows for each in self.rows)
+
+    @cached_property
+    def batch(self) -> GraphBatch:
+        """The graph in memory, with parallel edges merged."""
+        if self.made is not None:
+            return self.made
+        from penstock.pipelines.centrality.inputs.directory import batch_of
+
+        csr = CSR.concatenate(self.rows) if self.rows else CSR.from_edges(*_NO_EDGES, 0)
+        ptr = np.array([0, csr.rows])
+        return batch_of(csr, ptr, weighted=self.weighted, directed=self.directed)[0]
+
+
+_NO_EDGES = np.empty(0, np.int64), np.empty(0, np.int64)
+
+
+def pagerank(
+    graph: str | os.PathLike[str] | Graph | CSR | Any,
+    *,
+    alpha: float = 0.85,
+    personalization: Any = None,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    nstart: Any = None,
+    weighted: bool = False,
+    dangling: Any = None,
+    directed: bool | None = None,
+) -> Array:
+    """Return the PageRank of all nodes; arguments mean what they mean to NetworkX.
+
+    Parameters
+    ----------
+    graph
+        A directory or Graph, whose rows are mapped; a CSR or SciPy matrix; arrays (sources,
+        targets) or (sources, targets, weights) of edges; or a graph of NetworkX.
+    alpha
+        Damping factor.
+    personalization, nstart, dangling
+        Where a walk begins again, the values to begin with, and the nodes to which nodes without
+        out-edges give: an array with one number per node, or a dict by node, in which missing
+        nodes are 0 [default: all equal; dangling: as personalization].
+    max_iter
+        Most iterations.
+    tol
+        Stop if a step changes the ranks by less than this per node, of ranks that add up to 1: a
+        graph of a million nodes needs 1e-12 for a total change of 1e-6.
+    weighted
+        Use the weights of edges (of NetworkX: the attribute ``weight``).
+    directed
+        Whether edges have a direction, for a CSR, matrix or arrays; without one, a CSR or matrix
+        has each edge at both ends, arrays have it once [default: undirected].
+
+    Returns
+    -------
+    Array
+        (nodes,) float64, in the order of nodes.
+
+    Raises
+    ------
+    InputError
+        It does not converge within ``max_iter`` iterations.
+
+    Examples
+    --------
+    >>> pagerank("follows", tol=1e-12)
+    >>> pagerank((sources, targets), directed=True, personalization={5: 1})
+    """
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling)
+    if steps < 0:
+        raise InputError(
+            "PageRank did not converge",
+            remedy="Allow more iterations with max_iter, or a larger tol",
+        )
+    return ranks
+
+
+def ranks_of(
+    one: OneGraph,
+    alpha: float,
+    personalization: Any,
+    max_iter: int,
+    tol: float,
+    nstart: Any,
+    dangling: Any,
+) -> tuple[Array, int]:
+    """Return PageRank and its number of steps, or -1 if those are too few."""
+    ranks, steps = kernel("pagerank", one.rows[0].indptr if one.rows else _NO_EDGES[0]).pagerank(
+        one.rows,
+        directed=one.directed,
+        weighted=one.weighted,
+        damping=alpha,
+        tolerance=tol,
+        most=max_iter,
+        personal=_values("personalization", personalization, one),
+        start=_values("nstart", nstart, one),
+        dangling=_values("dangling", dangling, one),
+    )
+    return ranks, steps
+
+
+def components(graph: Any, *, directed: bool | None = None) -> Array:
+    """Return the connected component of each node, direction ignored.
+
+    Parameters
+    ----------
+    graph, directed
+        As for ``pagerank``.
+
+    Returns
+    -------
+    Array
+        (nodes,) integers: 0, 1, ... in the order of the components' first nodes.
+    """
+    one = OneGraph.of(graph, directed=directed)
+    found: Array = kernel("components", _NO_EDGES[0]).components(
+        one.rows, symmetric=not one.directed
+    )
+    return found
+
+
+def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
+    """Return the strongly connected component of each node, numbered as in ``components``."""
+    one = OneGraph.of(graph, directed=directed)
+    found: Array = kernel("centrality", _NO_EDGES[0]).strong_components(one.batch)
+    return found
+
+
+def triangles(graph: Any) -> Array:
+    """Return the number of triangles of each node of an undirected graph; loops are ignored."""
+    one = OneGraph.of(graph)
+    if one.directed:
+        raise UsageError("triangles are those of undirected graphs", got="a directed graph")
+    return np.asarray(closed_walks(one).closed // 2)
+
+
+def clustering(graph: Any, *, directed: bool | None = None) -> Array:
+    """Return the clustering coefficient of each node, of a directed graph Fagiolo's."""
+    one = OneGraph.of(graph, directed=directed)
+    return rules.clustering(closed_walks(one), directed=one.directed)
+
+
+def closed_walks(one: OneGraph) -> Triangles:
+    """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
+    batch, counts = (one.batch, None) if not one.directed else both_ways(one.batch)
+    found: Triangles = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
+    return found
+
+
+def communities(
+    graph: Any,
+    *,
+    method: str = "leiden",
+    resolution: float = 1.0,
+    seed: int = 0,
+    weighted: bool = False,
+    directed: bool | None = None,
+) -> Array:
+    """Return the community of each node, direction ignored.
+
+    Parameters
+    ----------
+    graph, directed
+        As for ``pagerank``.
+    method
+        ``leiden``, ``louvain``, or ``labels``: label propagation, which is cheap.
+    resolution
+        Of modularity; above 1 communities are smaller. Label propagation has none.
+    seed
+        Of the order of nodes; the same seed gives the same communities.
+    weighted
+        Use the weights of edges.
+
+    Returns
+    -------
+    Array
+        (nodes,) integers: 0, 1, ... in the order of the communities' first nodes.
+    """
+    if method not in COMMUNITIES:
+        raise UsageError(f"unknown method {method!r}", expected=", ".join(COMMUNITIES))
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
+
+
+def closeness(
+    graph: Any, *, weighted: bool = False, wf_improved: bool = True, directed: bool | None = None
+) -> Array:
+    """Return the closeness of each node, of distances towards it.
+
+    Parameters
+    ----------
+    graph, directed
+        As for ``pagerank``.
+    weighted
+        Weights are lengths.
+    wf_improved
+        Scale by the share of the nodes that reach a node (Wasserman and Faust).
+
+    Returns
+    -------
+    Array
+        (nodes,) float64.
+    """
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    return rules.closeness(paths_of(one.batch), one.batch.ptr, improved=wf_improved)
+
+
+def harmonic(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+    """Return the harmonic centrality of each node; arguments as for ``closeness``."""
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    return paths_of(one.batch).inverse
+
+
+def eccentricity(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+    """Return the eccentricity of each node, infinite if it does not reach all others."""
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    return paths_of(one.batch).eccentricity
+
+
+def betweenness(
+    graph: Any,
+    *,
+    sources: Any = None,
+    weighted: bool = False,
+    normalized: bool = True,
+    endpoints: bool = False,
+    directed: bool | None = None,
+) -> Array:
+    """Return the betweenness of each node.
+
+    Parameters
+    ----------
+    graph, directed
+        As for ``pagerank``.
+    sources
+        Numbers of the nodes from which shortest paths are counted; their sums are not scaled up
+        [default: all].
+    weighted
+        Weights are lengths.
+    normalized
+        Divide by the number of pairs of nodes.
+    endpoints
+        Count the ends of paths, too.
+
+    Returns
+    -------
+    Array
+        (nodes,) float64; not finite if two nodes have more shortest paths than a float can count.
+    """
+    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    chosen = None if sources is None else np.unique(np.asarray(sources, np.int64))
+    if chosen is not None and len(chosen) and not 0 <= chosen[0] <= chosen[-1] < one.nodes:
+        raise UsageError("a source is not a node", expected=f"numbers in 0..{one.nodes - 1}")
+    nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
+    given = {"directed": one.directed, "normalized": normalized, "endpoints": endpoints}
+    return np.asarray(nodes * rules.betweenness_scale(one.batch.ptr, **given))
+
+
+def paths_of(batch: GraphBatch, sources: Array | None = None) -> Paths:
+    """Return the results of shortest paths of one graph, on all cores."""
+    find = kernel("centrality", batch.indptr).shortest_paths
+    return Paths(*_summed(batch, sources, lambda some: find(batch, some)))
+
+
+def passages_of(
+    batch: GraphBatch, sources: Array | None = None, *, endpoints: bool = False, edges: bool = False
+) -> tuple[Array, Array | None]:
+    """Return the sums of betweenness over sources, of nodes and edges, on all cores."""
+    find = kernel("centrality", batch.indptr).betweenness
+    found = _summed(
+        batch,
+        sources,
+        lambda some: [
+            each for each in find(batch, some, endpoints=endpoints, edges=edges) if each is not None
+        ],
+    )
+    return found[0], found[1] if edges else None
+
+
+def _summed(
+    batch: GraphBatch, sources: Array | None, find: Callable[[Array], Sequence[Array]]
+) -> Sequence[Array]:
+    """Return the sums over shares of the sources, added in their order as they come."""
+    listed = np.arange(batch.nodes) if sources is None else sources
+    cost = float(len(listed)) * (batch.nodes + len(batch.indices))
+    # Whole words of 64 sources.
+    most = min(_SHARES, max(1, int(cost / _SHARE_COST)), max(1, len(listed) // 64))
+    shares = np.array_split(listed, most)
+    if len(shares) == 1:
+        return find(listed)
+    found: dict[int, Sequence[Array]] = {}
+    total: list[Array] = []
+
+    def add(number: int) -> None:
+        found[number] = find(shares[number])
+        with lock:
+            while (at := next_one[0]) in found:
+                each = found.pop(at)
+                next_one[0] += 1
+                if not total:
+                    total.extend(each)
+                    continue
+                for whole, part in zip(total, each, strict=True):
+                    whole += part
+
+    from threading import Lock
+
+    lock, next_one = Lock(), [0]
+    spread(add, range(len(shares)))
+    return total
+
+
+def _values(name: str, given: Any, one: OneGraph) -> Array | None:
+    """Return a value for each node, adding up to 1."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        names = range(one.nodes) if one.names is None else one.names
+        found = np.array([given.get(node, 0) for node in names], np.float64)
+    else:
+        found = np.asarray(given, np.float64)
+    if found.shape != (one.nodes,):
+        raise UsageError(
+            f"{name} has another shape", expected=f"({one.nodes},)", got=str(found.shape)
+        )
+    total = found.sum()
+    if not (found >= 0).all() or not 0 < total < np.inf:
+        raise UsageError(f"{name} is not a share of each node", expected="numbers of 0 or above")
+    return np.asarray(found / total)
+
+
+def _of_networkx(graph: Any, directed: bool | None, *, weighted: bool) -> OneGraph:
+    from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
+
+    _refuse_directed(directed, "a graph of NetworkX, which records it")
+    read = NetworkXBatch.of([graph], "weight" if weighted else None)
+    return replace(OneGraph.of_batch(read.batch), names=read.nodes[0])
+
+
+def _of_directory(graph: Graph, directed: bool | None, *, weighted: bool) -> OneGraph:
+    _refuse_directed(directed, "a graph's directory, which records it")
+    if weighted and "weights" not in graph.manifest.dtypes:
+        raise UsageError(f"{graph.path} has no weights", remedy="Leave weighted out")
+    rows = [graph.shard(number) for number in range(graph.num_shards)]
+    for each in rows if weighted else ():
+        _check_weights(each.weights)
+    return OneGraph(rows, graph.manifest.directed, weighted)
+
+
+def _refuse_directed(directed: bool | None, what: str) -> None:
+    if directed is not None:
+        raise UsageError("directed has no effect on " + what)
+
+
+def _of_matrix(matrix: Any) -> CSR:
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise UsageError("the matrix is not square", got=str(matrix.shape))
+    rows = matrix.tocsr().sorted_indices()
+    return CSR(np.asarray(rows.indptr, np.int64), rows.indices, weights=_floats(rows.data))
+
+
+def _of_edges(sources: Any, targets: Any, weights: Any = None, *, directed: bool) -> CSR:
+    a, b = np.asarray(sources), np.asarray(targets)
+    for each in (a, b):
+        if each.ndim != 1 or (each.dtype.kind not in "iu" and len(each)):
+            raise UsageError("ends of edges are not numbers of nodes", got=str(each.dtype))
+    w: Array | None = None if weights is None else _floats(np.asarray(weights))
+    for name, column in (("targets", b), ("weights", w)):
+        if column is not None and len(column) != len(a):
+            raise UsageError(f"{len(column)} {name} do not fit {len(a)} sources")
+    nodes = 1 + int(max(a.max(initial=-1), b.max(initial=-1)))
+    if not directed:
+        other = a != b  # a loop is stored once
+        a, b = np.concatenate([a, b[other]]), np.concatenate([b, a[other]])
+        w = None if w is None else np.concatenate([w, w[other]])
+    return CSR.from_edges(a, b, nodes, weights=w)
+
+
+def _floats(values: Any) -> Array:
+    return np.asarray(values, values.dtype if values.dtype == np.float32 else np.float64)
+
+
+def _check_rows(csr: CSR) -> None:
+    """Refuse an index that is not a node: kernels would follow it."""
+    low, high = (int(csr.indices.min()), int(csr.indices.max())) if csr.edges else (0, -1)
+    ascending = bool((np.diff(csr.indptr) >= 0).all())
+    if csr.first_row or low < 0 or high >= csr.rows or not ascending or csr.indptr[0] != 0:
+        raise UsageError(
+            "the CSR is not a whole graph",
+            expected=f"indices in 0..{csr.rows - 1}, row starts that ascend from 0",
+            got=f"{low} to {high}",
+        )
+
+
+def _check_both_ways(csr: CSR, *, weighted: bool) -> None:
+    """Refuse a CSR in which an edge is stored at one end only."""
+    there = kernel("transpose", csr.indptr).transpose([csr], weighted=weighted)[0]
+    same = np.array_equal(there.indptr, csr.indptr) and np.array_equal(there.indices, csr.indices)
+    if same and weighted and csr.weights is not None and there.weights is not None:
+        same = np.allclose(there.weights, csr.weights)
+    if not same:
+        raise UsageError(
+            "an edge is stored at one end only",
+            expected="edges without a direction at both ends",
+            remedy="Give directed=True, or arrays (sources, targets)",
+        )
+
+
+def _check_weights(weights: Array | None) -> None:
+    from penstock.pipelines.centrality.pieces import bad_weight, bad_weights
+
+    if weights is not None and len(bad := bad_weights(weights)):
+        raise InputError(
+            "weights are not lengths",
+            expected="numbers that are not negative",
+            got=bad_weight(weights[bad[0]]),
+        )

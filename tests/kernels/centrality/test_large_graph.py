@@ -1,0 +1,185 @@
+"""Kernels of one large graph, in row ranges: the twins against each other, NetworkX and SciPy."""
+
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
+
+from penstock.csr import CSR
+from penstock.kernels.centrality_rules import GraphBatch
+from penstock.kernels.cpu import centrality as cpu_centrality
+from penstock.kernels.cpu import components as cpu_components
+from penstock.kernels.cpu import degrees as cpu_degrees
+from penstock.kernels.cpu import pagerank as cpu_pagerank
+from penstock.kernels.cpu import transpose as cpu_transpose
+from penstock.kernels.naive import centrality as naive_centrality
+from penstock.kernels.naive import components as naive_components
+from penstock.kernels.naive import degrees as naive_degrees
+from penstock.kernels.naive import pagerank as naive_pagerank
+from penstock.kernels.naive import transpose as naive_transpose
+from penstock.temporary import TemporaryFolder
+
+BOTH = pytest.mark.parametrize("kernels", [naive_pagerank, cpu_pagerank], ids=["naive", "cpu"])
+
+
+@st.composite
+def row_ranges(draw, *, most=12):
+    """Draw a multigraph with loops, parallel edges, isolated nodes, weights of 0; and its rows."""
+    directed = draw(st.booleans())
+    size = draw(st.integers(1, most))
+    node = st.integers(0, size - 1)
+    edges = draw(st.lists(st.tuples(node, node, st.sampled_from([0, 1, 2.5])), max_size=3 * most))
+    graph = nx.MultiDiGraph() if directed else nx.MultiGraph()
+    graph.add_nodes_from(range(size))
+    graph.add_weighted_edges_from(edges)
+    csr = rows_of(size, edges, directed=directed)
+    cuts = sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))})
+    return graph, [csr.row_range(a, b) for a, b in pairwise(cuts)]
+
+
+def rows_of(size, edges, *, directed):
+    both = edges if directed else [*edges, *((b, a, w) for a, b, w in edges if a != b)]
+    table = np.array(both, np.float64).reshape(-1, 3)
+    ends = table[:, :2].astype(np.int64)
+    return CSR.from_edges(ends[:, 0], ends[:, 1], size, weights=table[:, 2])
+
+
+def shares(draw, size):
+    """Draw None, or numbers of nodes that do not add up to 0."""
+    if draw(st.booleans()):
+        return None
+    values = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    return np.array(values, np.float64) if any(values) else None
+
+
+@BOTH
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), weighted=st.booleans(), threads=st.integers(1, 3))
+def test_pagerank_is_networkxs_with_each_of_its_arguments(kernels, data, weighted, threads):
+    graph, rows = data.draw(row_ranges())
+    given = {name: shares(data.draw, len(graph)) for name in ("personal", "dangling", "start")}
+    names = {"personal": "personalization", "dangling": "dangling", "start": "nstart"}
+    theirs = {names[k]: dict(enumerate(v)) for k, v in given.items() if v is not None}
+    tolerance = data.draw(st.sampled_from([1e-3, 1e-9]))
+    wanted = nx.pagerank(
+        graph, weight="weight" if weighted else None, tol=tolerance, max_iter=500, **theirs
+    )
+    ranks, steps = kernels.pagerank(
+        rows,
+        directed=graph.is_directed(),
+        weighted=weighted,
+        tolerance=tolerance,
+        most=500,
+        threads=threads,
+        **{name: v if v is None else v / v.sum() for name, v in given.items()},
+    )
+    assert steps > 0
+    np.testing.assert_allclose(ranks, [wanted[node] for node in graph], rtol=1e-9, atol=1e-12)
+
+
+@BOTH
+def test_a_pagerank_that_does_not_converge_and_one_of_nothing(kernels):
+    star = rows_of(5, [(0, n, 1.0) for n in range(1, 5)], directed=False)
+    _, steps = kernels.pagerank([star], directed=False, tolerance=1e-12, most=3)
+    assert steps == -1
+    ranks, steps = kernels.pagerank([], directed=True)
+    assert (ranks.shape, steps) == ((0,), 1)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_ranks_are_the_same_bytes_on_any_number_of_threads(directed):
+    ends = np.random.default_rng(7).zipf(1.3, (400_000, 2)) % 150_000
+    pairs = [(a, b, 1 + (a + b) % 3) for a, b in ends.tolist()]
+    rows = rows_of(150_000, pairs, directed=directed)
+    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, 150_000)]
+    found = [
+        cpu_pagerank.pagerank(cut, directed=directed, weighted=True, tolerance=1e-12, threads=n)[0]
+        for n in (1, 2, 5)
+    ]
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+    assert found[0].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kernels", [naive_components, cpu_components], ids=["naive", "cpu"])
+@settings(max_examples=80, deadline=None)
+@given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
+def test_components_are_scipys(kernels, drawn, threads):
+    graph, rows = drawn
+    labels = kernels.components(rows, symmetric=not graph.is_directed(), threads=threads)
+    np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_components_of_a_graph_that_threads_share(directed):
+    # Paths, in a random order of nodes: trees grow deep, and meet at both ends.
+    nodes = 300_000
+    order = np.random.default_rng(5).permutation(nodes)
+    kept = np.random.default_rng(6).random(nodes - 1) < 0.999
+    a, b = order[:-1][kept], order[1:][kept]
+    ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
+    rows = CSR.from_edges(*ends, nodes)
+    labels = cpu_components.components([rows], symmetric=not directed, threads=4)
+    np.testing.assert_array_equal(labels, by_scipy(rows))
+
+
+@pytest.mark.parametrize("kernels", [naive_degrees, cpu_degrees], ids=["naive", "cpu"])
+@settings(max_examples=40, deadline=None)
+@given(drawn=row_ranges())
+def test_distinct_edges_and_loops(kernels, drawn):
+    graph, rows = drawn
+    simple = nx.DiGraph(graph)
+    loops = nx.number_of_selfloops(simple)
+    assert kernels.count_edges(rows) == (simple.number_of_edges(), loops)
+
+
+def by_scipy(csr):
+    """Return components in the order of their smallest nodes."""
+    matrix = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=(csr.rows,) * 2)
+    _, labels = connected_components(matrix, directed=False)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+@pytest.mark.parametrize("kernels", [naive_transpose, cpu_transpose], ids=["naive", "cpu"])
+@settings(max_examples=40, deadline=None)
+@given(drawn=row_ranges(), mapped=st.booleans(), threads=st.integers(1, 3))
+def test_in_edges_are_scipys_also_if_they_are_mapped(kernels, drawn, mapped, threads):
+    whole = CSR.concatenate(drawn[1])
+    with TemporaryFolder("penstock-test") as folder:
+        (found,) = kernels.transpose(
+            drawn[1], weighted=True, folder=folder if mapped else None, threads=threads
+        )
+        order = np.lexsort([whole.sources(), whole.indices])
+        np.testing.assert_array_equal(found.indices, whole.sources()[order])
+        np.testing.assert_array_equal(found.sources(), whole.indices[order])
+        np.testing.assert_array_equal(found.weights, whole.weights[order])
+
+
+@settings(max_examples=50, deadline=None)
+@given(drawn=row_ranges(most=16), several=st.booleans(), threads=st.integers(1, 3))
+def test_triangles_are_the_naive_twins_on_any_number_of_threads(drawn, several, threads):
+    simple = nx.Graph(drawn[0])
+    csr = rows_of(len(simple), [(a, b, 1) for a, b in simple.edges], directed=False)
+    batch = GraphBatch(np.array([0, csr.rows]), csr.indptr, csr.indices)
+    times = (1 + (csr.sources() + csr.indices) % 2).astype(np.int8) if several else None
+    found = cpu_centrality.triangles(batch, times, threads=threads)
+    for mine, wanted in zip(found, naive_centrality.triangles(batch, times), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    if not several:
+        wanted = nx.triangles(simple)
+        assert (found.closed // 2).tolist() == [wanted[node] for node in sorted(simple)]
+
+
+def test_triangles_of_a_graph_with_hubs():
+    graph = nx.barabasi_albert_graph(20_000, 12, seed=2)
+    graph.add_edges_from((0, node) for node in range(1, 20_000))
+    csr = rows_of(20_000, [(a, b, 1) for a, b in graph.edges], directed=False)
+    batch = GraphBatch(np.array([0, csr.rows]), csr.indptr, csr.indices)
+    found = cpu_centrality.triangles(batch, threads=3).closed // 2
+    wanted = nx.triangles(graph)
+    assert found.tolist() == [wanted[node] for node in range(20_000)]
