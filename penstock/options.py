@@ -23,7 +23,6 @@ from typing import (
     Any,
     TypeVar,
     dataclass_transform,
-    get_args,
     get_type_hints,
 )
 
@@ -32,10 +31,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     ValidationError,
-    model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from pydantic_core import ArgsKwargs
 
 from penstock.errors import UsageError
 from penstock.paths import A_PATH, client_input, client_path, worker_path
@@ -79,9 +76,6 @@ WorkerPath = Annotated[Path, _of_path(worker_path)]
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
-    if not hasattr(cls, "_checked"):  # a subclass inherits it in its own validators
-        validator = model_validator(mode="wrap")(classmethod(_checked))  # type: ignore[arg-type]
-        cls._checked = validator  # type: ignore[attr-defined]
     made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=_CONFIG)(cls)
     checked_init = made.__init__
 
@@ -122,30 +116,6 @@ def headings(**first: str) -> Callable[[type[T]], type[T]]:
 
 def _is_default(options: Any, name: str) -> bool:
     return bool(getattr(options, name) == getattr(type(options), name, ...))
-
-
-def _checked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
-    """Make options from keyword arguments, a dict from the command line, or such options."""
-    values = given.kwargs if isinstance(given, ArgsKwargs) else given
-    if isinstance(values, dict):
-        _refuse_bools(cls, values)
-    return make(given)
-
-
-def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
-    """Raise if a number is yes or no, as in YAML's ``dim: on``: Python treats it as 1 or 0."""
-    for name, value in values.items():
-        several = value if isinstance(value, list | tuple) else (value,)
-        if not any(isinstance(one, bool) for one in several):
-            continue
-        leaves = _leaves(get_type_hints(cls).get(name))
-        if leaves & {int, float} and not leaves & {bool, str}:
-            raise UsageError(f"option {flag(name)}: Input should be a number")
-
-
-def _leaves(kind: Any) -> set[Any]:
-    inner = get_args(kind)
-    return set().union(*map(_leaves, inner)) if inner else {kind}
 
 
 def flag(name: str) -> str:

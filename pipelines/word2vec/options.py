@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.float32 import IN_FLOAT32
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
 from penstock.options import ClientPath, Rules, headings, options, refuse_ignored
 from penstock.pipelines.walk.options import WalkingOptions
@@ -77,9 +76,9 @@ class Word2vecOptions(WalkingOptions):
     that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
     """passes over the corpus [default: 5, over a graph 1]"""
-    lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.025
+    lr: Annotated[float, Field(gt=0)] = 0.025
     """initial learning rate; it falls linearly with the trained words"""
-    min_lr: Annotated[float, Field(ge=0), IN_FLOAT32] = 0.0001
+    min_lr: Annotated[float, Field(ge=0)] = 0.0001
     """final learning rate"""
     sample: Annotated[float, Field(ge=0, le=1)] = 1e-3
     """subsampling threshold: words with a larger share of the corpus are left out at random; 0: no

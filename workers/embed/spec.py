@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
-from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
 from penstock.options import Rules, options, refuse_ignored
 from penstock.partition.order import PartitionOrder, order
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
-NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 # Options that may change when a run is resumed: the vectors at an epoch do not depend on them
 # (on epochs only if the learning rate does).
@@ -118,7 +117,7 @@ class Training:
 
     negatives: Count | Literal["all"] = 256
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
-    by_degree: Annotated[float, Field(ge=0, le=1), IN_FLOAT32] = 0.0
+    by_degree: Annotated[float, Field(ge=0, le=1)] = 0.0
     """share of the negatives that are drawn by degree; the others are uniform"""
     degree_exponent: Positive = 1.0
     """by degree, negatives are drawn in proportion to degrees to this power"""
@@ -136,9 +135,9 @@ class Training:
     schedule: Literal["linear", "constant"] = "linear"
     """learning rate over the epochs: linear falls to 0; a run with a constant rate can be resumed
     with more --epochs"""
-    beta1: Decay = 0.9
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """adam: decay of the first moment"""
-    beta2: Decay = 0.999
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """adam: decay of the second moment"""
     epsilon: Positive = 1e-10
     """adagrad, adam: added to the denominator of an update"""

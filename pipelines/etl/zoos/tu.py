@@ -62,7 +62,6 @@ _COLUMN_OPTIONS = (
     "delimiter",
     "id_type",
 )
-_MOST_EMPTY = 1 << 24  # graphs without nodes
 _FILL = "Correct the row, or fill it with --missing-features zero or mean"
 
 
@@ -251,53 +250,26 @@ def _graphs_of(files: dict[str, str]) -> tuple[Array, int]:
     if "graph_labels" in files:
         graphs = len(read_labels(files["graph_labels"]))
     # The first row is compared with 1, so that graphs below 1 are found as well.
-    falling = np.flatnonzero(np.diff(graph_of, prepend=1) < 0)
-    if len(falling):
-        row = int(falling[0])
+    wrong = (np.diff(graph_of, prepend=1) < 0) | (graph_of > graphs)
+    if wrong.any():
+        row = int(np.argmax(wrong))
         raise InputError(
-            f"{path}, row {row + 1}: graphs do not ascend from 1",
-            expected=f"{1 if row == 0 else graph_of[row - 1]} or more",
+            f"{path}, row {row + 1}: graphs do not ascend from 1 to their number",
+            expected=f"{1 if row == 0 else graph_of[row - 1]} to {graphs}",
             got=str(graph_of[row]),
             remedy="Sort nodes by graph and renumber them in all files",
-        )
-    if len(graph_of) and graph_of[-1] > graphs:
-        row = int(np.searchsorted(graph_of, graphs, side="right"))
-        raise InputError(
-            f"{path}, row {row + 1}: a graph without a label",
-            expected=f"at most {graphs}, the rows of graph_labels",
-            got=str(graph_of[row]),
-        )
-    # Without labels only the last number says how many graphs exist: if it leaves out too many, it
-    # is a mistake.
-    steps = np.diff(graph_of, prepend=0)
-    if "graph_labels" not in files and graphs - np.count_nonzero(steps) > _MOST_EMPTY:
-        row = int(np.argmax(steps))
-        raise InputError(
-            f"{path}, row {row + 1}: too many graphs without nodes before it",
-            expected=f"graphs numbered from 1, with at most {_MOST_EMPTY:,} left out",
-            got=f"{graph_of[row]} after {graph_of[row - 1] if row else 0}",
-            remedy="Correct the row, or renumber the graphs in all files",
         )
     return graph_of, graphs
 
 
 def _check_edges(path: str, edges: Array, graph_of: Array) -> None:
-    nodes = len(graph_of)
-    outside = np.flatnonzero(((edges < 1) | (edges > nodes)).any(axis=1))
-    if len(outside):
-        row = int(outside[0])
+    outside = (edges < 1) | (edges > len(graph_of))
+    ends = np.append(graph_of, 0)[np.where(outside, 0, edges - 1)]
+    wrong = outside.any(axis=1) | (ends[:, 0] != ends[:, 1])
+    if wrong.any():
+        row = int(np.argmax(wrong))
         raise InputError(
-            f"{path}, row {row + 1}: a node that is not in graph_indicator",
-            expected=f"nodes from 1 to {nodes}",
+            f"{path}, row {row + 1}: an edge that does not join two nodes of one graph",
+            expected=f"nodes from 1 to {len(graph_of)}, both of the same graph",
             got=f"{edges[row, 0]}, {edges[row, 1]}",
-        )
-    ends = graph_of[edges - 1]
-    across = np.flatnonzero(ends[:, 0] != ends[:, 1])
-    if len(across):
-        row = int(across[0])
-        raise InputError(
-            f"{path}, row {row + 1}: an edge between two graphs",
-            expected="both nodes in the same graph",
-            got=f"node {edges[row, 0]} of graph {ends[row, 0]} and "
-            f"node {edges[row, 1]} of graph {ends[row, 1]}",
         )

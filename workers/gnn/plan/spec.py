@@ -30,7 +30,6 @@ from pydantic.dataclasses import dataclass
 
 from penstock.documents import read_yaml
 from penstock.errors import UsageError
-from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.gnn_rules import LAYER_BITS
 from penstock.options import options
 
@@ -262,17 +261,17 @@ class Training:
     """number of epochs"""
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
     """optimizer"""
-    lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.01
+    lr: Annotated[float, Field(gt=0)] = 0.01
     """learning rate"""
-    weight_decay: Annotated[float, Field(ge=0), IN_FLOAT32] = 5e-4
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     """L2 penalty (decoupled in adamw)"""
     momentum: Share = 0.9
     """sgd: momentum"""
-    beta1: Decay = 0.9
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """adam, adamw: decay of the first moment"""
-    beta2: Decay = 0.999
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """adam, adamw: decay of the second moment"""
-    epsilon: Annotated[float, Field(gt=0), IN_FLOAT32] = 1e-8
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
     """adam, adamw: added to the denominator, for numerical stability"""
     schedule: Literal["constant", "cosine", "step"] = "constant"
     """learning rate after the warm-up: constant, cosine (to 0 at the last epoch), or decayed in
@@ -283,7 +282,7 @@ class Training:
     """step: factor of the learning rate at each step"""
     warmup: Annotated[int, Field(ge=0)] = 0
     """epochs of linear warm-up of the learning rate"""
-    clip: Annotated[float, Field(gt=0), IN_FLOAT32] | None = None
+    clip: Annotated[float, Field(gt=0)] | None = None
     """maximum norm of all gradients together [default: no clipping]"""
     patience: Positive | None = None
     """early stopping: evaluations (see --evaluate-every) without a better validation loss, or
