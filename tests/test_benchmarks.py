@@ -45,6 +45,7 @@ BROKEN = {
     "embed_storage": "to read a GB",
     "gang": "repeated",
     "generate": "edges alone",
+    "large_graph": "components",
     "gnn": "Cora, 2 layers",
     "order": "prefetch, 128",
     "partition": "rmat",
