@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 
+from penstock.csr import id_dtype
 from penstock.errors import CapacityError, UsageError
 from penstock.output import Output, digest
 from penstock.pipelines.centrality.base import Base
@@ -191,8 +192,12 @@ def _disk_bytes(
         size += matrix_bytes(source.sizes, options)
     if shares is None:
         return size, 0
-    share = share_bytes(source.nodes, edges, options)
-    return size, 8 * len(shares.listed) + shares.count * share
+    scratch = 8 * len(shares.listed) + shares.count * share_bytes(source.nodes, edges, options)
+    if shares.count and _in_shards(source):
+        scratch += 8 * source.nodes + edges * (
+            id_dtype(source.nodes).itemsize + 16 * options.weighted
+        )
+    return size, scratch
 
 
 def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: CentralityOptions) -> None:
@@ -244,6 +249,17 @@ def _compute_large(
     cut: dict[int, tuple[Shares, str | None]] = {}
     if shares is not None:
         cut[0] = shares, None
+        if shares.count and _in_shards(source):
+            call = [(specs[0], 0, records)]
+            joined = workers.tasks(
+                "join shards",
+                open_large,
+                call,
+                [specs[0].items],
+                "edges",
+                weighted=options.weighted,
+            )
+            specs[0] = joined[0][0]
     else:
         calls = [(spec, n, records) for n, spec in specs.items()]
         items = [spec.items for spec in specs.values()]
@@ -264,6 +280,11 @@ def _compute_large(
     workers.tasks("sources", sum_share, drawn, work, "sources")
     workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
     return resumed
+
+
+def _in_shards(source: CentralityInput) -> bool:
+    """Return whether the input is one graph in several shards, which searches need as one."""
+    return isinstance(source, DirectoryInput) and source.one and source.graph.num_shards > 1
 
 
 def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,14 @@ from penstock.arrow import as_numpy, read_column, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, InputError
+from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import COMMUNITIES, IN_ROWS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.pieces import (
+    ARRAYS,
     Piece,
     PieceSpec,
     bad_weight,
@@ -160,6 +162,7 @@ class DirectoryPiece(PieceSpec):
     """Some graphs of a directory.
 
     ptr    (graphs + 1,) int64: the first node of each; shard: the one that holds them, or None
+    joined the beginning of the names of files with all shards of one graph, if they were joined
     """
 
     path: Path
@@ -167,6 +170,7 @@ class DirectoryPiece(PieceSpec):
     directed: bool
     ptr: Array
     shard: int | None
+    joined: Path | None = None
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs from this worker's copy."""
@@ -179,6 +183,8 @@ class DirectoryPiece(PieceSpec):
             # The client has checked the weights.
             mapped = [graph.shard(number) for number in range(graph.num_shards)]
             whole = partial(_whole, graph, self.ptr, weighted=weighted)
+            if self.joined is not None:
+                whole = partial(_mapped, self.joined, directed=directed)
             return Piece(whole, {}, None, nodes, mapped, directed=directed)
         rows = CSR(np.zeros(1, np.int64), np.empty(0, np.int32))
         if self.shard is not None:
@@ -186,6 +192,15 @@ class DirectoryPiece(PieceSpec):
             rows = graph.shard(self.shard).row_range(low - start, high - start)
         batch, failed = batch_of(rows, self.ptr - low, weighted=weighted, directed=directed)
         return Piece(batch, failed, self.ids, nodes)
+
+    def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
+        """Write the shards of one graph as one, which all workers map; a single one is mapped."""
+        if self.ids is not None or len(piece.rows) < 2:
+            return self
+        for name in ARRAYS:
+            if (array := getattr(piece.batch, name)) is not None:
+                save_npy(folder, f"{stem}-{name}.npy", array)
+        return replace(self, joined=folder / stem)
 
     def in_edges(self, options: CentralityOptions) -> int:
         """Return the bytes of in-edges that PageRank of one large graph makes."""
@@ -220,6 +235,13 @@ class DirectoryPiece(PieceSpec):
 def _whole(graph: Graph, ptr: Array, *, weighted: bool) -> GraphBatch:
     """Return a graph in memory."""
     return batch_of(graph.csr(), ptr, weighted=weighted, directed=graph.manifest.directed)[0]
+
+
+def _mapped(stem: Path, *, directed: bool) -> GraphBatch:
+    """Return a graph whose shards were joined, mapped."""
+    files = {name: stem.with_name(f"{stem.name}-{name}.npy") for name in ARRAYS}
+    arrays = {name: load_npy(file) for name, file in files.items() if file.exists()}
+    return GraphBatch(**arrays, directed=directed)
 
 
 def check_weights(path: str, number: int) -> str | None:
