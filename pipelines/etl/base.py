@@ -47,6 +47,7 @@ _RULES = (
     "window",
 )
 _WAYS = ("undirected", "directed")
+_ATTRIBUTES = ("features", "feature_names", "feature_columns", "labels", "classes", "splits")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
 
 
@@ -70,6 +71,11 @@ class Base:
         return self.graph.manifest
 
     @property
+    def attributes(self) -> dict[str, Any]:
+        """What its manifest has of its nodes' features, labels and splits."""
+        return {name: getattr(self.manifest, name) for name in _ATTRIBUTES}
+
+    @property
     def cuts(self) -> list[int]:
         """The rows at which its shards begin."""
         return [entry.start for entry in self.manifest.shards]
@@ -83,11 +89,10 @@ class Base:
                 f"{path} was made with {flag(trimmed[0])}, and lacks edges that may be needed",
                 remedy="Give all edges of today instead of --add and --remove",
             )
-        kept = [k for k in ("features", "labels", "splits", "heldout") if getattr(manifest, k)]
-        if kept := kept or ["a node table"] * ("nodes" in made):
+        if manifest.heldout:
             raise UsageError(
-                f"{path} has {kept[0]}, which new edges do not have",
-                remedy="Give all edges of today, and --nodes, instead of --add and --remove",
+                f"{path} has held-out edges, among which edges to add may be",
+                remedy="Give all edges of today instead of --add and --remove",
             )
         found = {name: made[name] for name in _RULES if name in made and name not in given}
         for name, column in (("weight", "weights"), ("relation", "relations")):

@@ -103,6 +103,13 @@ def _number(job: EtlJob, batches: list[EncodedBatch], ids: Ids) -> tuple[Array, 
         if batch.use == "train":
             named[internal_ids(number, ids.ranges, ids.bases, np.dtype(np.int64))] = True
     new = np.flatnonzero((found < 0) & named)
+    if len(new) and any(job.base.attributes.values()):
+        first = ids.as_named(unsigned=job.layout.id_type == "uint64").columns(new[:1])
+        raise InputError(
+            f"{job.base.graph.path} has features, labels or splits, and edges to add new nodes",
+            got=f"{len(new):,}, such as {first['id'][0].as_py()!r}",
+            remedy="Give all edges of today, and --nodes, instead of --add and --remove",
+        )
     found[new] = job.base.manifest.nodes + np.arange(len(new))
     return found, new
 
@@ -229,8 +236,14 @@ def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any
 def _with_nodes(
     job: EtlJob, base: Graph, ids: Ids | None, new: Array, manifest: Manifest
 ) -> Manifest:
-    """Add nodes.parquet: that of the base, with new nodes at its end."""
+    """Add nodes.parquet: that of the base, with new nodes at its end; and the base's features."""
     before = base.manifest
+    assert job.base is not None
+    features = [name for name in before.files if name.startswith("features/")]
+    for name in features:
+        link(base.path / name, job.partial.result / name)
+    manifest = replace(manifest, **job.base.attributes)
+    manifest = manifest.with_files([before.files[name] for name in features])
     job.counts.nodes_added = len(new)
     manifest = replace(manifest, types=before.types, times=before.times)
     name = base.ids_file.name

@@ -246,6 +246,39 @@ def test_a_change_needs_its_base_and_a_snapshot_its_edges(tmp_path: Path):
     assert json.loads((tmp_path / "g0/graph.json").read_text())["nodes"] == 2
 
 
+def test_changes_keep_features_labels_and_splits(tmp_path: Path):
+    random = np.random.default_rng(0)
+    nodes = pd.DataFrame({"id": np.arange(50), "label": random.integers(0, 3, 50)})
+    nodes["split"] = np.where(nodes.id % 3, "train", "test")
+    nodes[["x0", "x1"]] = random.normal(size=(50, 2))
+    before, new = (
+        pd.DataFrame(random.integers(0, 50, (n, 2)), columns=["src", "dst"]) for n in (200, 20)
+    )
+    left = before.iloc[20:]
+    gone = before[~before.apply(tuple, axis=1).isin({*left.apply(tuple, axis=1)})]
+    given = {"nodes": save(tmp_path, "nodes", nodes), "label": "label", "split": "split"}
+    given |= {"feature_columns": ["x*"], "directed": True}
+    files = {"before": before, "new": new, "gone": gone, "after": pd.concat([left, new])}
+    for name, frame in files.items():
+        files[name] = save(tmp_path, name, frame)
+    etl(files["before"], tmp_path / "g0", **given)
+    etl(files["after"], tmp_path / "whole", **given)
+    etl([], tmp_path / "g1", base=tmp_path / "g0", remove=[files["gone"]])
+    etl([], tmp_path / "g2", base=tmp_path / "g1", add=[files["new"]])
+    based, whole = Graph.open(tmp_path / "g2"), Graph.open(tmp_path / "whole")
+    based.validate()
+    assert content(based) == content(whole)
+    np.testing.assert_array_equal(based.features(), whole.features())
+    np.testing.assert_array_equal(based.labels(), whole.labels())
+    for split in ("train", "test"):
+        np.testing.assert_array_equal(based.split(split), whole.split(split))
+    assert based.manifest.splits == whole.manifest.splits
+    strange = save(tmp_path, "strange", pd.DataFrame({"src": [0], "dst": [77]}))
+    with pytest.raises(InputError, match="77"):
+        etl([], tmp_path / "g3", base=tmp_path / "g2", add=[strange])
+    assert not (tmp_path / "g3").exists()
+
+
 def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
     frame = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "relation": [10, 30, 30]})
     etl(save(tmp_path, "before", frame), tmp_path / "g0")
