@@ -70,16 +70,13 @@ class WalkWriter:
     nodes: int
     step: int
 
-    def __call__(self, number: int, first: int, paths: Array, kept: int = 0) -> None:
-        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end.
-
-        kept  how many of them are those of a base
-        """
+    def __call__(self, number: int, first: int, paths: Array) -> None:
+        """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end."""
         files = [self._parquet(number, first, paths), self._visits(number, paths)]
         if self.npy:
             files.append(save_npy(self.pieces.result, block_name(number), paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.pieces.save(part_name(number), {**counts, "kept": kept, "linked": 0}, files)
+        self.pieces.save(part_name(number), {**counts, "kept": 0, "linked": 0}, files)
 
     def link(
         self, number: int, folder: Path, counts: dict[str, int], files: list[FileEntry]

@@ -18,7 +18,6 @@ from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.walk.base import Base
 from penstock.pipelines.walk.output import WalkWriter
 from penstock.threads import spread
-from penstock.workers.resources.device import to_device, to_host
 from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
@@ -57,8 +56,8 @@ def walk_replicated(workers: Workers, task: WalkTask, todo: list[int]) -> None:
 def walk_files(job: WalkTask, numbers: list[int]) -> None:
     """Walk some files and write each; runs on a worker."""
     if job.base is not None:
-        for number in numbers:
-            _walk_changed(job, job.base, number)
+        numbers = [number for number in numbers if not _linked(job, job.base, number)]
+    if not numbers:
         return
     with held_rows(job.graph, job.version, job.spec) as rows:
         if hasattr(rows.indptr, "get"):
@@ -75,29 +74,16 @@ def walk_files(job: WalkTask, numbers: list[int]) -> None:
             job.write(number, first, paths)
 
 
-def _walk_changed(job: WalkTask, base: Base, number: int) -> None:
-    """Write a file of walks: those of the base that a new run would repeat, others made anew.
-
-    If all are, it is the base's file.
-    """
+def _linked(job: WalkTask, base: Base, number: int) -> bool:
+    """Return whether a file of walks is that of the base, and now a link to it."""
     first, last = job.files.range(number)
-    there = None
-    if base.internal == (job.write.graph is None):
-        there = base.part(number, first, last, job.starts.count, npy=job.write.npy)
-    if there is not None and not job.starts.named and base.untouched(number):
-        job.write.link(number, base.path, *there)
-        return
-    paths, kept = base.kept(first, last, job.starts, job.spec.rules, job.graph)
-    rest = np.flatnonzero(~kept)
-    if there is not None and not len(rest):
-        job.write.link(number, base.path, *there)
-        return
-    if len(rest):
-        walks, starts = job.starts.numbers(first, last)[rest], job.starts.of(first, last)[rest]
-        with held_rows(job.graph, job.version, job.spec) as rows:
-            module, given = kernel("walk", rows.indptr), (to_device(walks), to_device(starts))
-            paths[rest] = to_host(module.walk(rows, job.spec.rules, *given))
-    job.write(number, first, paths, len(paths) - len(rest))
+    if base.internal != (job.write.graph is None):
+        return False
+    there = base.part(number, first, last, job.starts.count, npy=job.write.npy)
+    if there is None or not base.untouched(number):
+        return False
+    job.write.link(number, base.path, *there)
+    return True
 
 
 def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tuple[int, int, Any]]:
