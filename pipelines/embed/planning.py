@@ -47,7 +47,7 @@ _WIDE_SCORES = 1 << 26  # bytes of rows wider than a GPU's tiles, at a time
 _MOST_OF_RANK, _MOST = 1024, 4096
 # A warm start on CPUs: bytes per node besides its id while ids are looked up and rows are found;
 # and bytes per node of the other run in the hash table of ids.
-_BEGUN, _LOOKED_UP = 64, 128
+_BEGUN, _LOOKED_UP, _OF_NEW = 64, 128, 100
 _DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while degrees are counted
 _ALIAS, _ALIAS_MADE = 8, 40  # bytes of a row in an alias table, and while the table is made
 _TYPED = 56  # bytes of a node if several tables limit it by its type
@@ -168,11 +168,13 @@ def memory_to_train(
 def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
     """Return the host memory that a warm start from the run in ``folder`` takes on each worker.
 
-    It assumes that the graph's ids are as long as that run's.
+    It assumes that the graph's ids are as long as that run's, and new nodes have as many edges.
     """
     each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
     rules = init.training.rules(len(init.relations or ()))
     looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
+    new = max(graph.num_nodes - init.nodes, 0) / max(graph.num_nodes, 1)
+    looked_up += int(new * graph.num_edges) * _OF_NEW
     return looked_up + _bytes_of_relations(rules, len(init.relations or ()))
 
 

@@ -96,8 +96,11 @@ class TrainReport(JobReport):
                 f"on {plural(done.validated, 'edge')}"
             )
         if done.known:
-            initialised = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
-            yield f"began with the vectors of --init: {initialised}"
+            nodes, relations, means = done.known.values()
+            yield (
+                f"began with the vectors of --init: {nodes:,} nodes, {relations:,} relations; "
+                f"{means:,} new nodes with means of neighbours"
+            )
         if (speed := self.speed) is not None:
             yield (
                 f"{format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, in which "

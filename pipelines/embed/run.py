@@ -2,6 +2,8 @@
 
 run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, by number
+_rows.npy       for --share: 64 bits of each row of the graph
+chosen.npy      of --share: whether the edges of each node's row are trained
 metrics.jsonl   one line per epoch
 checkpoints/    last.safetensors and best.safetensors have relations and name versions of
                 partitions, which are files such as nodes-0003-000012.table; starts.npy and
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, InputError, UsageError
@@ -38,6 +41,7 @@ class Run(TrainingRun):
     init       the run whose vectors it began with
     ranks      how many train together
     init_sha256  of the checkpoint that it began with: the other run may train further
+    rows       of the graph, whose bits a run that begins with this one compares
     """
 
     format = FORMAT
@@ -47,6 +51,7 @@ class Run(TrainingRun):
     init: str | None = None
     ranks: int = 1
     init_sha256: str | None = None
+    rows: dict[str, Any] | None = None
 
     @property
     def inverse_suffix(self) -> str | None:

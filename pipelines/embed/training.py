@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.arrays import Array
 from penstock.cluster.query import ask_workers
 from penstock.errors import PenstockError, UsageError
-from penstock.files import sha256_of
-from penstock.graph import Graph
+from penstock.files import save_npy, sha256_of
+from penstock.graph import Graph, load_npy
+from penstock.graph_changes import RowPrints
 from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
+from penstock.pipelines.changed_rows import rows_to_train
 from penstock.pipelines.embed.candidates import keep_candidates
 from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
@@ -34,6 +37,7 @@ from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
 from penstock.workers.embed.evaluation.candidates import Candidates, RelationKinds
+from penstock.workers.embed.layout.buckets import edges_of
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 _SMALLER = "Take more --partitions, a smaller --dim, fewer --negatives, or more memory"
+CHOSEN = "chosen.npy"  # file of a run: whether the edges of each node's row are trained
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -109,6 +114,7 @@ def train_vectors(
         disk=disk,
         problem=_too_wide(training, workers) or too_small,
     )
+    rows, chosen = _rows_of(graph, options, training, out)
     run = Run(
         graph=str(graph.path),
         graph_sha256=graph.digest,
@@ -119,9 +125,13 @@ def train_vectors(
         options=given_options(options),
         ranks=ranks,
         init_sha256=_init_sha256(options, init, before),
+        rows=rows.about,
     )
     out.begin(FORMAT, run.to_dict())
     keep_ids(out.result, graph)
+    rows.save(out.result)
+    if chosen is not None:
+        save_npy(out.result, CHOSEN, chosen)
     if mask is not None:
         keep_candidates(out.result, mask)
     candidates = None if mask is None else Candidates.of(mask, training.corrupt)
@@ -136,8 +146,9 @@ def train_vectors(
         run.init_sha256,
         candidates,
         spare,
+        None if chosen is None else out.result / CHOSEN,
     )
-    total, scores = graph.num_edges * training.epochs, {"mrr": "valid MRR {:.3f}"}
+    total, scores = edges_of(graph, chosen) * training.epochs, {"mrr": "valid MRR {:.3f}"}
     with TrainingBar(total, "edges", scores=scores, quiet=context.quiet) as bar:
         function = "penstock.workers.embed.train:train"
         trained: Trained = workers.ranks(
@@ -215,6 +226,25 @@ def _init(
                 got=str(ours),
             )
     return found
+
+
+def _rows_of(
+    graph: Graph, options: EmbedOptions, training: Training, out: RunOutput
+) -> tuple[RowPrints, Array | None]:
+    """Return the bits of the graph's rows, and which rows are trained; None: all."""
+    columns = ["relations"] * training.has_relations + ["weights"] * training.weighted
+    columns = [name for name in columns if name in graph.manifest.dtypes]
+    if options.init is None or options.share is None:
+        return RowPrints.of(graph, columns), None
+    if out.resumes and (out.result / CHOSEN).is_file():
+        return RowPrints.of(graph, columns), load_npy(out.result / CHOSEN)
+    init, path = Run.load(options.init), options.init
+    if init.rows is None:
+        raise UsageError(f"{path} does not know which edges it was trained on, as --share needs")
+    with FORMAT.reading(path):
+        before = RowPrints.load(path, init.rows)
+    rows = RowPrints.of(graph, columns, known=before)
+    return rows, rows_to_train(graph, rows, before, path, options.share, options.seed)
 
 
 def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) -> str | None:

@@ -20,6 +20,7 @@ class TrainTask:
     init        another run: nodes of the same ids begin with its vectors; and its relations
     init_sha256  of the checkpoint of that run that all ranks must read; None: any
     candidates  nodes that are drawn as negatives and ranked as answers; None: all
+    chosen      file: whether the edges of each node's row are trained; None: all edges are
     spare       versions that the disk holds besides those of checkpoints; None: one per partition
     """
 
@@ -31,6 +32,7 @@ class TrainTask:
     init_sha256: str | None = None
     candidates: Candidates | None = None
     spare: int | None = None
+    chosen: Path | None = None
 
     @property
     def partitions(self) -> int:
@@ -58,7 +60,9 @@ class Trained:
                     bytes per second: over all epochs of this process
     stopped         why it ended
     theorem         whether swaps hide behind training, in words; None: nothing is swapped
-    known           number of nodes and relations that began with vectors of --init
+    edges           in an epoch
+    known           number of nodes and relations that began with vectors of --init, and of new
+                    nodes that began with a mean
     ranks           that trained together; with several, also bytes and seconds of partitions moved
                     between ranks; figures of disks are of all ranks
     device          cpu or gpu

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.bounds import check_length
 from penstock.errors import CorruptFile
-from penstock.graph import Graph
+from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Table
@@ -45,6 +46,7 @@ from penstock.workers.embed.layout.buckets import (
     EdgeBuckets,
     PhaseEdges,
     build_buckets,
+    edges_of,
     not_shared,
 )
 from penstock.workers.embed.layout.nodes import NodeLayout
@@ -149,6 +151,11 @@ class EmbedTrainer(Trainer):
         self._saved = self.checkpoints.load(LAST) if has else None  # to resume from
         self.graph = graph = Graph.open(task.graph)
         training = self.training
+        self.chosen = None  # whether the edges of each node's row are trained; None: all
+        if task.chosen is not None:
+            self.chosen = np.asarray(load_npy(task.chosen, remedy=RESTORE), bool)
+            check_length(self.chosen, graph.num_nodes, task.chosen, remedy=RESTORE)
+        self.edges = edges_of(graph, self.chosen)
         self.relation_count = len(graph.manifest.relations or ()) if training.has_relations else 0
         self.rules = training.rules(self.relation_count)
         task.checkpoints.mkdir(exist_ok=True)
@@ -239,7 +246,7 @@ class EmbedTrainer(Trainer):
         made, laps = training.in_order, 1
         if self.task.partitions == 1:
             made, batch = order_in_memory, training.batch or BATCH
-            laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
+            laps = laps_in_memory(graph.num_nodes, self.edges, comm.size, batch)
         if comm.size == 1:
             return BucketSchedule(made(self.layout.partitions), seed=training.seed)
         return RankSchedule(
@@ -342,7 +349,7 @@ class EmbedTrainer(Trainer):
         """Return the position of a checkpoint in the training run."""
         try:
             position, edges = Position.of(about, len(self.bucket_schedule)), about["epoch_edges"]
-            if not 0 <= operator.index(edges) <= self.graph.num_edges:
+            if not 0 <= operator.index(edges) <= self.edges:
                 raise ValueError(f"{edges} edges of an epoch")
         except (ValueError, TypeError, KeyError) as error:
             raise self._damaged(str(error)) from error
@@ -394,7 +401,7 @@ class EmbedTrainer(Trainer):
             loss=None if is_nan or not math.isfinite(self.loss) else self.loss,
             loss_before=self._before if math.isfinite(self._before) else None,
             nodes=self.graph.num_nodes,
-            edges=self.graph.num_edges,
+            edges=self.edges,
             relations=self.relation_count,
             partitions=1 if self.whole else self.layout.partitions,
             batches=self.batches,
@@ -424,6 +431,7 @@ class EmbedTrainer(Trainer):
             comm=self.comm,
             seed=self.training.seed,
             weighted=self.training.weighted,
+            chosen=self.chosen,
             threads=cores_of_rank(self.comm),
         )
 
@@ -454,7 +462,7 @@ class EmbedTrainer(Trainer):
         trained = sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
         return Condition(
-            edges=self.graph.num_edges,
+            edges=self.edges,
             geometry=self.table.geometry,
             slots=self.training.held,
             machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
@@ -465,7 +473,7 @@ class EmbedTrainer(Trainer):
 
     def steps(self) -> Generator[Step, bool, None]:
         """Train one state of the buffer per step, with its swap."""
-        position, edges = self.position, self.graph.num_edges
+        position, edges = self.position, self.edges
         self._done_before = position.epoch * edges + self.epoch_edges
         while position.epoch < self.training.epochs:
             self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
@@ -621,7 +629,7 @@ class EmbedTrainer(Trainer):
             return True
         self._looked = now
         self.comm.check()
-        total = self.training.epochs * self.graph.num_edges
+        total = self.training.epochs * self.edges
         done = min(int(self._share() * total), total - 1)  # the last epoch ends with its figures
         self._log(done=done, before=self._done_before)
         return self._settle(keep=_LAUNCHED if gpu() else 0)
@@ -663,7 +671,7 @@ class EmbedTrainer(Trainer):
     def _share(self) -> float:
         """Return the share of the training run that is done, assuming that ranks progress alike."""
         here = self.epoch_edges / self._mine * self._all
-        done = (self._edges_before + here) / max(self.graph.num_edges, 1)
+        done = (self._edges_before + here) / max(self.edges, 1)
         return min((self.position.epoch + done) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------
@@ -694,7 +702,7 @@ class EmbedTrainer(Trainer):
         self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
         self.epoch_loss, self.epoch_edges = 0.0, 0
         line: dict[str, Any] = {"loss": round(self.loss, 6)}
-        done = self.position.epoch * self.graph.num_edges
+        done = self.position.epoch * self.edges
         shown: dict[str, Any] = {"done": done, "before": self._done_before, "loss": self.loss}
         if evaluated is not None:
             line["valid"], shown["mrr"] = evaluated.scores, evaluated.score

@@ -1,11 +1,15 @@
-"""A warm start: nodes begin with the vector and optimizer state of the same id in another run."""
+"""A warm start: nodes begin with the vector and optimizer state of the same id in another run.
+
+New nodes begin with what their edges to known nodes predict, and the mean of the states of these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,13 +18,18 @@ from penstock.arrow import positions, read_column
 from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
-from penstock.kernels.embed_rules import EmbedRules
+from penstock.kernels.embed_rules import EmbedRules, Side
+from penstock.workers.embed.edges import Edges, train_pieces
+from penstock.workers.embed.evaluation.means import Means, fit_of
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.storage.versions import BEST, Checkpoints
-from penstock.workers.resources.device import to_device
+from penstock.workers.resources.device import to_device, to_host
 
 _BYTES = 1 << 22  # read at a time
+_FITTED = 1000  # edges between known nodes of which the fit is taken
+_NODES = 1 << 14  # new nodes whose neighbours are read together
+_ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
 IDS = "ids.parquet"  # file of a run: the user's id of every node, by number
 
 
@@ -60,10 +69,37 @@ class WarmStart:
         self.relations = np.array([number.get(name, -1) for name in now], np.int64)
         self.old_relations, self.inverse = len(names), rules.inverse
         self.shared = rules.shared_rows
+        self._rules = replace(rules, inverse=self.inverse and self.old_relations)
+        self._fit = 1.0  # of edges between known nodes
+        self._new = self._edges_of_new(graph)
         self.initialised = {
             "nodes": int(np.count_nonzero(nodes >= 0)),
             "relations": int(np.count_nonzero(self.relations >= 0)),
+            "means": len(np.unique(self._new[0])),
         }
+
+    def _edges_of_new(self, graph: Graph) -> Array:
+        """Return the edges between new and known nodes: (4, edges) of new nodes, ascending,
+        positions of known ones, relations of the other run, and sides."""
+        is_new, found = self.positions < 0, [np.empty((4, 0), np.int64)]
+        if is_new.any() and not is_new.all():
+            for edges in train_pieces(graph):
+                relations = np.zeros(edges.count, np.int64)
+                if self._rules.relation_width:
+                    relations = self.relations[edges.relations]
+                if not found[1:]:
+                    self._fit = self._fit_of(edges, relations)
+                ends = (Side.TAIL, edges.heads, edges.tails), (Side.HEAD, edges.tails, edges.heads)
+                for side, given, new in ends:
+                    at = np.flatnonzero(is_new[new] & ~is_new[given] & (relations >= 0))
+                    sides = np.full(len(at), side)
+                    found.append(
+                        np.stack([new[at], self.positions[given[at]], relations[at], sides])
+                    )
+        if self._fit <= 0:  # known edges tell nothing: new nodes begin at random
+            found = found[:1]
+        every = np.concatenate(found, axis=1)
+        return every[:, np.argsort(every[0], kind="stable")]
 
     def _check_same(self) -> None:
         """Raise if the other run has a new checkpoint by now: ranks would mix the two."""
@@ -82,6 +118,50 @@ class WarmStart:
         here = np.flatnonzero(wanted >= 0)
         for at, rows, is_state in self._rows(wanted[here]):
             slot[is_state][here[at]] = to_device(rows)
+        new = np.flatnonzero(wanted < 0)
+        new = new[np.isin(nodes[new], self._new[0])]
+        for low in range(0, len(new), _NODES):
+            some = new[low : low + _NODES]
+            values, state = self._means(nodes[some], to_host(slot[0][some]))
+            slot[0][some] = to_device(values)
+            if state.size:
+                slot[1][some] = to_device(state)
+
+    def _fit_of(self, edges: Edges, relations: Array) -> float:
+        """Return how well some of the edges between known nodes fit."""
+        heads, tails = self.positions[edges.heads], self.positions[edges.tails]
+        known = np.flatnonzero((heads >= 0) & (tails >= 0) & (relations >= 0))
+        known = known[:: max(1, len(known) // _FITTED)]
+        if not len(known):
+            return 1.0
+        rows = np.empty((2 * len(known), self._rules.dim), np.float32)
+        for at, found, is_state in self._rows(np.concatenate([heads[known], tails[known]])):
+            if not is_state:
+                rows[at] = found
+        ends = rows[: len(known)], rows[len(known) :]
+        return fit_of(*ends, self.tensors.get("relations"), relations[known], self._rules)
+
+    def _means(self, nodes: Array, random: Array) -> tuple[Array, Array]:
+        """Return the values and states with which new nodes begin.
+
+        random  the values of nodes without neighbours
+        """
+        order = np.argsort(nodes)
+        firsts, ends = (np.searchsorted(self._new[0], nodes[order], side) for side in _ENDS)
+        edges = self._new[:, int(firsts[0]) : int(ends[-1])]
+        edges = edges[:, np.isin(edges[0], nodes)]
+        which = order[np.searchsorted(nodes[order], edges[0])]
+        means = Means.none(len(nodes), self._rules)
+        state = np.zeros((len(nodes), self._rules.state_width(self._rules.dim)), np.float32)
+        for at, rows, is_state in self._rows(edges[1]):
+            if is_state:
+                np.add.at(state, which[at], rows)
+                continue
+            for side in Side:
+                of = edges[3, at] == side
+                table, relations = self.tensors.get("relations"), edges[2, at[of]]
+                means.add(which[at[of]], np.asarray(rows[of]), table, relations, side)
+        return means.vectors(self._fit, random), state / means.number[:, None].astype(np.float32)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
         """Yield blocks of rows, values or states, with their indices in ``wanted``."""

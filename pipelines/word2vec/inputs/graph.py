@@ -15,6 +15,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.graph_changes import RowPrints
 from penstock.kernels.word2vec_rules import MAX_WORDS
+from penstock.pipelines.changed_rows import rows_to_train
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.starts import (
@@ -22,7 +23,6 @@ from penstock.pipelines.walk.starts import (
     kept_starts,
     listed_starts,
     named,
-    share,
 )
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.word2vec.inputs import Input, Prepared
@@ -109,20 +109,10 @@ class GraphInput(Input):
         listed = listed_starts(graph, options)
         if self._before is None or options.share is None or options.init is None:
             return listed
-        # Others every day, and the same ones for the same graph.
-        seed = (options.seed + int(graph.digest[:15], 16)) % 2**63
-        chosen = self.rows.changed_since(self._before, options.init)
-        chosen[share(graph.num_nodes, options.share, seed)] = True
+        given = self._before, options.init, options.share, options.seed, listed
+        chosen = rows_to_train(graph, self.rows, *given)
         nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
-        listed = nodes if listed is None else listed
-        listed = listed[chosen[listed]]
-        if not len(listed):
-            raise UsageError(
-                f"no row differs from those that {options.init} was trained on, and a share of "
-                f"{options.share:g} of the others has no node",
-                remedy="Use a larger --share",
-            )
-        return listed
+        return (nodes if listed is None else listed)[chosen if listed is None else chosen[listed]]
 
     def _starts(self) -> int:
         return self._graph.num_nodes if self._listed is None else len(self._listed)

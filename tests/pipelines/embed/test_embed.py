@@ -137,7 +137,7 @@ def test_a_warm_start_begins_where_the_other_run_ended(trained, graph, tmp_path)
     options = {"dim": 16, "batch": 200, "epochs": 1}
     warm = embed.train(graph, tmp_path / "warm", init=run, **options)
     cold = embed.train(graph, tmp_path / "cold", **options)
-    assert warm.trained.known == {"nodes": 400, "relations": 6}
+    assert warm.trained.known == {"nodes": 400, "relations": 6, "means": 0}
     assert warm.trained.loss < 0.8 * cold.trained.loss
     for name, value in (("dim", 12), ("reciprocal", False)):
         with pytest.raises(UsageError) as error:

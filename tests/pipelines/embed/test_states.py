@@ -99,7 +99,7 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     embed.train(graph, tmp_path / "run", **options)
     before_a_checkpoint(tmp_path / "run")
     again = embed.train(graph, tmp_path / "run", resume=True, **options)
-    assert again.trained.known == {"nodes": 400, "relations": 6}
+    assert again.trained.known == {"nodes": 400, "relations": 6, "means": 0}
     same(tmp_path / "whole", tmp_path / "run")
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
     before_a_checkpoint(tmp_path / "run")
@@ -118,7 +118,7 @@ def test_a_run_resumes_without_the_one_it_began_with(mine, graph, tmp_path):
     embed.train(graph, tmp_path / "run", epochs=1, **options)
     shutil.rmtree(mine)
     again = embed.train(graph, tmp_path / "run", epochs=2, resume=True, **options)
-    assert again.trained.known == {"nodes": 400, "relations": 6}
+    assert again.trained.known == {"nodes": 400, "relations": 6, "means": 0}
     same(tmp_path / "whole", tmp_path / "run")
 
 

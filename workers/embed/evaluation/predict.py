@@ -23,6 +23,7 @@ from penstock.limits import cores
 from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges
 from penstock.workers.embed.evaluation.candidates import Candidates
+from penstock.workers.embed.evaluation.means import Means
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
     ask,
@@ -224,38 +225,25 @@ class _WithNew(VectorSource):
 
 
 def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
-    """Return a vector for each new node, (count, dim): the mean of its edges' queries.
+    """Return the vector for each new node that its edges predict, (count, dim)."""
+    rules = task.training.rules(len(task.relations or ()))
+    means = Means.none(count, rules)
 
-    Scores are products, so a query determines only a direction; the vector gets the mean length of
-    the vectors of the nodes that the edges lead to.
-    """
-    found = np.zeros((0, 0), np.float32)
-
-    def make(source: TableSource, _: Checkpoint) -> None:
-        nonlocal found
-        nodes = source.layout.nodes
-        rules = task.training.rules(len(task.relations or ()))
-        total, number = np.zeros((count, rules.dim)), np.zeros(count)
-        length = 0.0
+    def add(source: TableSource, _: Checkpoint) -> None:
+        nonlocal means
+        means, nodes = Means.none(count, rules), source.layout.nodes
+        positions = source.layout.positions
         for side in (Side.TAIL, Side.HEAD):
             given, new = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
             of = np.flatnonzero((new >= nodes) & (given < nodes))
             for begin in range(0, len(of), BLOCK):
                 some = of[begin : begin + BLOCK]
-                positions = source.layout.positions
                 at = given[some] if positions is None else positions[given[some]]
-                rows = source.gather(at)
-                every = np.arange(len(some))
-                asked = to_host(queries_of(source, rules, rows, every, edges.relations[some], side))
-                norms = np.linalg.norm(asked, axis=1, keepdims=True)
-                length += float(np.linalg.norm(to_host(rows), axis=1).sum())
-                np.add.at(total, new[some] - nodes, asked / np.maximum(norms, 1e-30))
-                np.add.at(number, new[some] - nodes, 1)
-        norms = np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-30)
-        found = (total / norms * (length / max(number.sum(), 1))).astype(np.float32)
+                rows, relations = source.gather(at), edges.relations[some]
+                means.add(new[some] - nodes, rows, source.relations, relations, side)
 
-    task.read(make, device=False)
-    return found
+    task.read(add, device=False)
+    return means.vectors()
 
 
 def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:

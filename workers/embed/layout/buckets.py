@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
@@ -178,6 +178,7 @@ def build_buckets(
     comm: AnyCommunicator | None = None,
     seed: int = 0,
     weighted: bool = False,
+    chosen: Array | None = None,
     threads: int | None = None,
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
@@ -189,21 +190,22 @@ def build_buckets(
     folder    the output, instead of what a killed run left there
     comm      of the ranks, which sort a share of the edges each [default: one rank]
     weighted  whether edges have the graph's weights, divided by their mean
+    chosen    whether the edges of each node's row are sorted: (nodes,) bool [default: of every row]
     """
     comm = comm or SingleRank()
     names = graph.manifest.relations
     relations = None if names is None else len(names)
-    edges, buckets = graph.num_edges, layout.partitions**2
+    edges, buckets = edges_of(graph, chosen), layout.partitions**2
     groups = min(max(1, -(-edges // (GROUP * buckets))), _GROUPS)
     every = list(row_pieces(graph, min(PIECE, max(1, edges // comm.size))))
-    sizes = [rows_of(graph, piece).edges for piece in every]
+    sizes = [rows_of(graph, piece, chosen).edges for piece in every]
     first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
     pieces, firsts = every[first:stop], np.cumsum([0, *sizes])[first:]
     counts = np.zeros((len(pieces), buckets * groups), np.int64)
     totals = np.zeros(len(pieces))  # of weights
 
     def count(number: int) -> None:
-        piece = rows_of(graph, pieces[number])
+        piece = rows_of(graph, pieces[number], chosen)
         counts[number] = count_edges(
             piece.indptr,
             piece.indices,
@@ -215,11 +217,11 @@ def build_buckets(
             int(firsts[number]),
         )
         if weighted:
-            totals[number] = _total_weight(piece, graph)
+            totals[number] = _total_weight(rows_of(graph, pieces[number]), graph)
 
     spread(count, range(len(pieces)), threads)
     total_weight = sum(comm.allgather(float(totals.sum())))
-    scale = np.float32(_over_mean(total_weight, edges, graph) if weighted else 1)
+    scale = np.float32(_over_mean(total_weight, graph.num_edges, graph) if weighted else 1)
     # The beginning of each section, and of the groups in it.
     begin, offsets = 0, []
     for number, of_rank in enumerate(comm.allgather(counts.sum(axis=0))):
@@ -248,7 +250,7 @@ def build_buckets(
     at = mine[:-1] + np.cumsum(counts, axis=0) - counts
 
     def scatter(number: int) -> None:
-        piece = rows_of(graph, pieces[number])
+        piece = rows_of(graph, pieces[number], chosen)
         scatter_edges(
             piece.indptr,
             piece.indices,
@@ -310,10 +312,23 @@ def row_pieces(graph: Graph, size: int = PIECE) -> Iterator[tuple[int, int, int]
             start = stop
 
 
-def rows_of(graph: Graph, piece: tuple[int, int, int]) -> CSR:
-    """Return a range of rows, as ``row_pieces`` yields it."""
+def rows_of(graph: Graph, piece: tuple[int, int, int], chosen: Array | None = None) -> CSR:
+    """Return a range of rows, as ``row_pieces`` yields it; rows that are not chosen are empty."""
     shard, start, stop = piece
-    return graph.shard(shard).row_range(start, stop)
+    rows = graph.shard(shard).row_range(start, stop)
+    if chosen is None:
+        return rows
+    here = chosen[rows.first_row : rows.first_row + rows.rows]
+    degrees = rows.degrees()
+    of_edges = np.repeat(here, degrees)
+    columns = {name: getattr(rows, name) for name in ("indices", *EDGE_COLUMNS)}
+    kept: dict[str, Any] = {n: None if a is None else a[of_edges] for n, a in columns.items()}
+    return replace(rows, indptr=offsets_of(np.where(here, degrees, 0)), **kept)
+
+
+def edges_of(graph: Graph, chosen: Array | None) -> int:
+    """Return the number of edges in the rows that are chosen; None: all."""
+    return graph.num_edges if chosen is None else int(graph.degrees[chosen].sum())
 
 
 def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
