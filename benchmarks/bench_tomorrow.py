@@ -3,7 +3,9 @@
     python -P benchmarks/bench_tomorrow.py [--quick] [--cpu] [--graph communities]
 
 Random changes replace edges anywhere; concentrated ones replace edges among nodes that are next to
-each other. Every result is compared with that of a rebuild, on threads of this process.
+each other. Every result is compared with that of a rebuild, on threads of this process. The night
+is all jobs, etl included. Jobs that train are also trained over several days of 1 % changes, each
+from the day before: their mean score must be that of rebuilds, to one standard error (AUC: 0.002).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import json
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +26,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import FULL, Case, Option, Side, main
+from harness import FULL, Case, Option, Side, absent, clock, data, main, real
 
 import penstock
 from penstock import Graph
@@ -36,6 +39,7 @@ EPOCHS = 10  # until vectors made anew are as good as further training makes the
 ACROSS = 1 / 2000  # of the edges of communities lead to another one
 FEATURES, VECTORS = 64, 1 << 14  # of predictions; that are compared with each other
 TOLERANCE = 1e-11  # of PageRank per node
+NIGHT = 2.0, 2.0  # of the cost of a night from bases, that of a rebuild, full and quick
 BALL = 4  # a concentrated change is among nodes with this many times the edges that change
 
 
@@ -220,6 +224,200 @@ JOBS = {
 }
 
 
+def night(folder: Path, today: Path, changes: tuple[Path, Path], base: bool) -> dict[str, Any]:
+    """Run all jobs from yesterday's outputs or anew; return outputs, reports and seconds."""
+    start, whole, yesterday = clock(), folder / "whole", folder / "yesterday"
+    shutil.rmtree(whole, ignore_errors=True)
+    if base:
+        add, remove = ([file] for file in changes)
+        penstock.etl([], whole, base=yesterday, add=add, remove=remove, quiet=True)
+    else:
+        penstock.etl(folder / "all.parquet", whole, quiet=True)
+    found: dict[str, Any] = {"etl": (whole, None, clock() - start)}
+    for name, job in JOBS.items():
+        start = clock()
+        out = folder / f"{name}-{'based' if base else 'anew'}"
+        ended = ran(job, today, out, folder / name if base else None)
+        found[name] = (*ended, clock() - start)
+    return found
+
+
+def check_night(values: dict[str, Any]) -> dict[str, Any]:
+    """Compare the results of all jobs; return seconds from a base and anew, by job."""
+    ours, anew = values["ours"], values["anew"]
+    one, other = (Graph.open(found["etl"][0]) for found in (ours, anew))
+    assert one.num_edges == other.num_edges
+    for name, job in JOBS.items():
+        check(job, {"ours": ours[name][:2], "anew": anew[name][:2]})
+    return {name: f"{ours[name][2]:.2f} of {anew[name][2]:.2f} s" for name in ours}
+
+
+@dataclass(frozen=True)
+class Days:
+    """A job that trains over several days.
+
+    graphs  (folder, days, quick) -> the graphs of the first day and of those that follow
+    train   (graph, output, yesterday's output or None)
+    score   (output) -> score, and of how many cases it is the mean
+    times   of the cost of a warm start, that of a rebuild, full and quick
+    within  how much lower the mean score may be; None: by one standard error
+    """
+
+    graphs: Callable[[Path, int, bool], list[Path]]
+    train: Callable[[Path, Path, Path | None], Any]
+    score: Callable[[Path], tuple[float, int]]
+    times: tuple[float, float]
+    within: float | None = None
+
+
+def changed_daily(first: Path, days: int) -> list[Path]:
+    """Return a graph and those of the days after; every day 1 % of the edges is replaced."""
+    graphs = [first]
+    for day in range(1, days + 1):
+        before = graphs[-1]
+        add, remove = change(Graph.open(before), 0.01, "random", first.parent, seed=day)
+        graphs.append(first.parent / f"day-{day}")
+        penstock.etl([], graphs[-1], base=before, add=[add], remove=[remove], quiet=True)
+    return graphs
+
+
+def of_communities(folder: Path, days: int, quick: bool) -> list[Path]:
+    """Return graphs of communities."""
+    communities(11 if quick else 13, folder / "edges.parquet")
+    penstock.etl(folder / "edges.parquet", folder / "day-0", quiet=True)
+    return changed_daily(folder / "day-0", days)
+
+
+def of_blocks(folder: Path, days: int, quick: bool) -> list[Path]:
+    """Return graphs with features and labels."""
+    penstock.generate(
+        "sbm", folder / "day-0", nodes=5000 if quick else 20_000, noise=16, quiet=True
+    )
+    return changed_daily(folder / "day-0", days)
+
+
+def of_knowledge(folder: Path, days: int, quick: bool) -> list[Path]:
+    """Return graphs of FB15k-237, or of generated triples; 1 % comes and goes every day."""
+    named = ["head", "relation", "tail"]
+    if quick:
+        penstock.generate("kg", folder / "kg", entities=3000, triples=40_000, quiet=True)
+        kg = Graph.open(folder / "kg")
+        ids, names = kg.user_ids().to_pandas().to_numpy(), np.array(kg.manifest.relations)
+        csr = kg.csr()
+        parts = {"train": (csr.sources(), csr.indices, csr.relations)}
+        for name in ("valid", "test"):
+            held = kg.heldout(name)
+            parts[name] = held["sources"], held["targets"], held["relations"]
+        tables = {
+            name: pd.DataFrame({"head": ids[h], "relation": names[r], "tail": ids[t]})
+            for name, (h, t, r) in parts.items()
+        }
+    else:
+        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
+            archive.extractall(folder, filter="data")
+        files = {name: next(folder.rglob(f"{name}.txt")) for name in ("train", "valid", "test")}
+        tables = {n: pd.read_csv(f, sep="\t", names=named, dtype=str) for n, f in files.items()}
+    random, train, graphs = np.random.default_rng(0), tables["train"], list[Path]()
+    count = len(train) // 100
+    late = random.permutation(len(train))[: days * count].reshape(days, count)
+    there = np.ones(len(train), bool)
+    there[late] = False
+    for day in range(days + 1):
+        if day:
+            there[random.choice(np.flatnonzero(there), count, replace=False)] = False
+            there[late[day - 1]] = True
+        known = set(train[there]["head"]) | set(train[there]["tail"])
+        paths = {}
+        for name, table in (tables | {"train": train[there]}).items():
+            paths[name] = folder / f"{name}-{day}.tsv"
+            table = table[table["head"].isin(known) & table["tail"].isin(known)]
+            table.to_csv(paths[name], sep="\t", header=False, index=False)
+        graphs.append(folder / f"day-{day}")
+        given = {"valid": paths["valid"], "test": paths["test"], "format": "triples"}
+        base = graphs[-2] if day else None
+        penstock.etl(paths["train"], graphs[-1], base=base, quiet=True, **given)
+    return graphs
+
+
+def embeddings(graph: Path, out: Path, base: Path | None) -> Any:
+    """Train ComplEx: further on what changed, or anew."""
+    given = {"dim": 64, "validate_every": 1000, "quiet": True}
+    if base is None:
+        return penstock.embed.train(graph, out, epochs=20, **given)
+    return penstock.embed.train(graph, out, init=base, share=0.1, lr=0.05, epochs=1, **given)
+
+
+def classes(graph: Path, out: Path, base: Path | None) -> Any:
+    """Train GraphSAGE: further, or anew."""
+    given = {"model": "sage", "quiet": True}
+    if base is None:
+        return penstock.gnn.train(graph, out, epochs=100, **given)
+    return penstock.gnn.train(graph, out, init=base, epochs=5, lr=0.001, **given)
+
+
+def mrr(run: Path) -> tuple[float, int]:
+    """Return the filtered MRR of the test set."""
+    found = penstock.embed.evaluate(run, filtered=True, quiet=True)
+    return found.scores["mrr"], found.scores["ranks"]
+
+
+def accuracy(run: Path) -> tuple[float, int]:
+    """Return the share of test nodes whose class is right."""
+    graph = Graph.open(json.loads((run / "run.json").read_text())["graph"])
+    return penstock.gnn.evaluate(run).scores["accuracy"], len(graph.split("test"))
+
+
+TRAINED = {
+    "embed": Days(of_knowledge, embeddings, mrr, (20.0, 8.0)),
+    "word2vec": Days(
+        of_communities, vectors, lambda out: (auc(out), 100_000), (20.0, 20.0), within=0.002
+    ),
+    "gnn": Days(of_blocks, classes, accuracy, (10.0, 10.0)),
+}
+
+
+def trained(job: Days, graphs: list[Path], folder: Path, warm: bool) -> list[Path]:
+    """Train every day but the first, from the day before or anew."""
+    before, found = folder / "first", list[Path]()
+    for day, graph in enumerate(graphs[1:], 1):
+        out = folder / f"{'warm' if warm else 'anew'}-{day}"
+        shutil.rmtree(out, ignore_errors=True)
+        job.train(graph, out, before if warm else None)
+        found.append(out)
+        before = out
+    return found
+
+
+def check_days(job: Days, values: dict[str, Any]) -> dict[str, Any]:
+    """Compare the mean scores of all days."""
+    scores = {side: [job.score(run) for run in values[side]] for side in ("ours", "anew")}
+    means = {side: float(np.mean([one for one, _ in found])) for side, found in scores.items()}
+    # Of a mean of values between 0 and 1, at most.
+    error = float(np.sqrt(means["anew"] * (1 - means["anew"]) / scores["anew"][0][1]))
+    found = {side: [round(one, 4) for one, _ in each] for side, each in scores.items()}
+    within = error if job.within is None else job.within
+    assert means["ours"] >= means["anew"] - within, f"{found}, standard error {error:.4f}"
+    return {**found, "error": round(error, 4)}
+
+
+def cases_of_days(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield a case for each job that trains."""
+    for name, job in TRAINED.items():
+        if given.only and not any(word in f"{name} over days" for word in given.only.split(",")):
+            continue  # its graphs take long to make
+        if name == "embed" and not given.quick and data():
+            yield absent(f"{name} over days", "needs real data: set PENSTOCK_DATA")
+            continue
+        folder = given.scratch / f"{name}-days"
+        folder.mkdir()
+        graphs = job.graphs(folder, given.days, given.quick)
+        job.train(graphs[0], folder / "first", None)
+        full, quick = job.times
+        anew = Side(partial(trained, job, graphs, folder, False), full, quick, once=True)
+        ours = partial(trained, job, graphs, folder, True)
+        yield Case(f"{name} over days", ours, partial(check_days, job), {"anew": anew}, rounds=1)
+
+
 def communities(scale: int, path: Path) -> None:
     """Write edges: 64 nodes of a community know each other; few edges lead to another one."""
     random, nodes = np.random.default_rng(0), 1 << scale
@@ -230,9 +428,9 @@ def communities(scale: int, path: Path) -> None:
     pd.DataFrame({"source": sources, "target": targets}).to_parquet(path)
 
 
-def change(graph: Graph, share: float, kind: str, folder: Path) -> tuple[Path, Path]:
+def change(graph: Graph, share: float, kind: str, folder: Path, seed: int = 1) -> tuple[Path, Path]:
     """Write the edges to add and to remove, as many of each."""
-    random, csr = np.random.default_rng(1), graph.csr()
+    random, csr = np.random.default_rng(seed), graph.csr()
     ids = graph.user_ids().to_numpy()
     sources = np.repeat(np.arange(csr.rows), csr.degrees())
     inside = np.flatnonzero(sources < csr.indices)
@@ -274,7 +472,37 @@ def check(job: Job, values: dict[str, Any]) -> dict[str, Any]:
     return {"kept": kept}
 
 
+def night_case(
+    given: argparse.Namespace, folder: Path, today: Path, changes: tuple[Path, Path]
+) -> Case:
+    """Return the case of all jobs, with the time to copy what changed as floor."""
+    opened = Graph.open(today)
+    ids = opened.user_ids().to_numpy()
+    sources, targets = ends_of(opened)
+    pd.DataFrame({"source": ids[sources], "target": ids[targets]}).to_parquet(
+        folder / "all.parquet"
+    )
+    for name, job in JOBS.items():
+        if not (folder / name).exists() and name != "partition":
+            job.run(folder / "yesterday", folder / name, None)
+        ran(job, today, folder / "warm", folder / name)  # makes what it reads of today's graph
+
+    def copy() -> None:
+        for file in changes:
+            shutil.copyfile(file, folder / "copied")
+
+    run = partial(night, folder, today, changes)
+    sides = {"anew": Side(partial(run, False), *NIGHT), "floor": Side(copy, floor=True)}
+    return Case("night, 1 % random", partial(run, True), check_night, sides, rounds=1)
+
+
 def cases(given: argparse.Namespace) -> Iterator[Case]:
+    yield from cases_of_nights(given)
+    yield from cases_of_days(given)
+
+
+def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield cases of each job, and of all, by what changed."""
     folder = given.scratch
     yesterday = folder / "yesterday"
     if given.graph == "rmat":
@@ -304,8 +532,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                     {"anew": anew},
                     rounds=3,
                 )
+            if share == 0.01 and kind == "random":
+                yield night_case(given, folder, today, (add, remove))
 
 
 if __name__ == "__main__":
-    options = Option("--scale", 16, 13), Option("--graph", "rmat", "rmat", "or communities")
-    sys.exit(main(__doc__, cases, *options))
+    options = [Option("--scale", 16, 13), Option("--graph", "rmat", "rmat", "or communities")]
+    sys.exit(main(__doc__, cases, *options, Option("--days", 5, 2)))
