@@ -40,7 +40,7 @@ def test_what_two_ranks_write_is_read_by_all(graph, tmp_path, more):
     for ours, theirs in zip(values(run), values(tmp_path / "again"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     warm = embed.train(graph, tmp_path / "warm", init=run, **SMALL | {"epochs": 1})
-    assert warm.trained.known == {"nodes": 400, "relations": 6}
+    assert warm.trained.known == {"nodes": 400, "relations": 6, "means": 0}
     with pytest.raises(UsageError):
         embed.train(graph, run, resume=True, **options)
 

@@ -191,7 +191,7 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path):
         embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)
         warm = {**small, "init": tmp_path / f"{one}-run"}
         found = embed.train(tmp_path / other, tmp_path / f"{other}-warm", **warm)
-        assert found.trained.known == {"nodes": 39, "relations": 2}
+        assert found.trained.known == {"nodes": 39, "relations": 2, "means": 1}
         ranked = embed.evaluate(
             tmp_path / f"{one}-run", graph=tmp_path / other, split="train", unknown="skip"
         )
