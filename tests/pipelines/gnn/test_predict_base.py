@@ -78,7 +78,12 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
+SLOW = ("sage max", "sparse")
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=[pytest.mark.slow] * (m in SLOW)) for m in MODELS]
+)
 def test_the_result_is_that_of_a_whole_prediction(tmp_path, model):
     options = MODELS[model]
     directed = model in ("sage", "gat")

@@ -44,6 +44,7 @@ def test_internal_ids_and_blocks(make_graph, tmp_path, small_parts):
 # -- the same, however it is run -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clusters_and_shards_do_not_matter(make_graph, tmp_path, small_parts):
     options = {"app": "node2vec", "p": 2, "q": 0.5, "walks": 2, "length": 20, "seed": 3}
     graph = make_graph(weights=True)
