@@ -31,7 +31,6 @@ ALL, BY_RELATION = "all", "by-relation"  # values of --candidates
 _OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that need a graph
 # Options that would be ignored.
 _IGNORED_IN_TRAINING: Rules = (
-    (("share",), "without --init", lambda o: o.init is None),
     (
         ("order", "buffer", "prefetch", "storage"),
         "with --partitions 1, which is in memory",
@@ -123,8 +122,8 @@ class TrainingOptions(Training):
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; new nodes begin with what their edges predict, others at random"""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """with --init: train only edges of nodes that are new or whose edges differ from those of that
-    run, and of this share of the other nodes [default: all edges]"""
+    """train only edges of nodes that are new, or whose edges differ from those that --init was
+    trained on, and of this share of the other nodes; without --init all are new [default: all]"""
     candidates: Candidates | None = None
     """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, a file of
     ids, or by-relation: nodes of the types that edges of the relation lead to [default: all]"""

@@ -429,8 +429,7 @@ def order_of(
         first, _, rest = name.partition("/")
         return flow.output(first) / rest if rest else flow.output(first)
 
-    options = stage.options if whole else stage.with_base
-    options = with_stages(with_previous(options, previous), path_of)
+    options = with_stages(with_previous(stage.with_base, None if whole else previous), path_of)
     if stage.job is not None:
         given = {"resume": resume, "overwrite": True}
         known = stage.job.option_defaults()

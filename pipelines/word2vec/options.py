@@ -30,7 +30,6 @@ _IGNORED: Rules = (
         lambda o: o.graph is not None,
     ),
     (("shards",), "without --deterministic", lambda o: not o.deterministic),
-    (("share",), "without --init", lambda o: o.init is None),
 )
 # Options that depend on the kind of the input.
 _IGNORED_OF_INPUT: Rules = (
@@ -91,9 +90,9 @@ class Word2vecOptions(WalkingOptions):
     with the mean of their neighbours, other new words at random"""
 
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """with --init, over a graph: train on walks from nodes that are new or whose edges differ from
-    those that the vectors of --init were trained on, and from this share of the others [default:
-    on walks from all]"""
+    """over a graph: train on walks from nodes that are new, or whose edges differ from those that
+    the vectors of --init were trained on, and from this share of the others; without --init all
+    are new [default: on walks from all]"""
 
     min_count: Count | None = None
     """least count of a word that gets a vector [default: 5 in text, 1 in walks and lists]"""

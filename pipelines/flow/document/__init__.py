@@ -70,7 +70,7 @@ class StageSpec:
     options   as in the file
     after     stages that must have run before, whose outputs it does not read
     uses      stages whose outputs its options name, as {{stage.NAME}}
-    incremental  whether its previous output is its base, unless it is made whole
+    incremental  whether it starts from its previous output, unless it is made whole
     """
 
     name: str
@@ -106,7 +106,8 @@ class StageSpec:
     @property
     def with_base(self) -> dict[str, Any]:
         """Its options, with the base that ``incremental`` gives it."""
-        return {**BASE, **self.options} if self.incremental else self.options
+        named = any(map(is_previous, self.options.values()))
+        return {**BASE, **self.options} if self.incremental and not named else self.options
 
     @property
     def in_place(self) -> bool:
@@ -524,9 +525,13 @@ def _stage(
 def _is_incremental(
     job: Job[Any] | None, options: dict[str, Any], flow: FlowKeys, stage: StageKeys, where: str
 ) -> bool:
-    """Return whether a stage's previous output is its base; if the stage asks for it, it must."""
+    """Return whether a stage starts from its previous output; if the stage asks for it, it must."""
     asked = flow.incremental if stage.incremental is None else stage.incremental
-    if not asked or "base" in options:
+    if not asked:
+        return False
+    if any(map(is_previous, options.values())):
+        return True
+    if "base" in options:
         return False
     try:
         with given_in(where):

@@ -68,8 +68,6 @@ def test_a_tiny_share_trains_the_edges_of_changed_rows(days, first, tmp_path, pa
     more["init"] = tmp_path / str(TINY)
     with pytest.raises(UsageError, match="--share"):
         embed.train(days / "g1", tmp_path / "v2", share=TINY, **{**GIVEN, **more})
-    with pytest.raises(UsageError, match="--share"):
-        embed.train(days / "g1", tmp_path / "v2", share=0.1, **GIVEN)
 
 
 def test_a_share_resumes(days, first, tmp_path):

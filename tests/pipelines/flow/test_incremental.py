@@ -83,10 +83,24 @@ def test_a_stage_starts_from_its_previous_output_and_every_third_run_is_whole(ho
     assert not Graph.open("out/graph").manifest.directed
 
 
+def test_training_starts_from_the_night_before_and_anew_every_third_run(home, capsys):
+    kind = "input: graph, dim: 4, walks: 2, length: 5, sample: 0"
+    vectors = f'{{job: word2vec, {kind}, init: "{{{{previous}}}}", share: 0.01}}'
+    Path("flow.yaml").write_text(f"{FLOW.partition('  parts')[0]}  vectors: {vectors}\n")
+    words = []
+    for day, based in ((1, False), (2, True), (3, True), (4, False)):
+        write_day(day)
+        one = night(capsys)["vectors"]
+        assert one["based"] == based
+        words.append(one["report"]["words"])
+    assert max(words[1:3]) < min(words[0], words[3]) / 2
+
+
 def test_only_stages_with_a_base_are_incremental(home):
     stages = """
   g: {job: etl, input: e.parquet}
   own: {job: etl, input: e.parquet, base: other}
+  warm: {job: word2vec, input: g, init: "{{previous}}"}
   never: {job: etl, input: e.parquet, incremental: false}
   near: {job: vectors export, input: v.parquet, format: npy}
   f: {python: "f:f", input: g}
@@ -96,7 +110,7 @@ def test_only_stages_with_a_base_are_incremental(home):
         Path("flow.yaml").write_text(text)
         return {n for n, one in read_flow(home / "flow.yaml").stages.items() if one.incremental}
 
-    assert incremental(f"incremental: true\nstages: {stages}") == {"g"}
+    assert incremental(f"incremental: true\nstages: {stages}") == {"g", "warm"}
     assert incremental("stages: {g: {job: etl, input: e, incremental: true}}") == {"g"}
     for bad in (
         "stages: {g: {job: generate sbm, incremental: true}}",

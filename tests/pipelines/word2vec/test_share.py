@@ -80,7 +80,6 @@ def test_a_share_needs_vectors_of_an_earlier_graph(days: Path) -> None:
     word2vec(days / "w", days / "of walks", dim=8)
     other = make(days, "other", groups(10), directed=True)
     for given, options, error in (
-        ("g1", {}, UsageError),
         ("g1", {"init": days / "of walks"}, UsageError),
         ("w", {"init": days / "v0"}, UsageError),
         (other.name, {"init": days / "v0"}, InputError),
