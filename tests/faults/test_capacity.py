@@ -56,7 +56,7 @@ def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
     assert code == 0, planned
     code, said = commands.run(words, disk)
     assert code == 1
-    assert planned.splitlines()[-1] in said.splitlines()
+    assert said.splitlines()[-1] in planned.splitlines()
     assert str(disk) in said
 
 
