@@ -99,7 +99,22 @@ def communities(
         labels = numbered(labels[of])
         if moved == 0:
             break
-    return labels
+    return connected(matrix, labels) if method == "leiden" else labels
+
+
+def connected(matrix: Adjacency, labels: Array) -> Array:
+    """Return communities whose parts without edges between them are communities of their own.
+
+    Moving a node can leave such parts, of which each alone is better.
+    """
+    import scipy.sparse as sp
+
+    sources = np.repeat(np.arange(matrix.nodes), np.diff(matrix.indptr))
+    inside = (labels[sources] == labels[matrix.indices]) & (matrix.weights > 0)
+    ends = sources[inside], matrix.indices[inside]
+    shape = matrix.nodes, matrix.nodes
+    graph = sp.coo_array((np.ones(len(ends[0]), np.int8), ends), shape=shape)
+    return numbered(sp.csgraph.connected_components(graph, directed=False)[1])
 
 
 def aggregated(kernels: Any, level: Adjacency, merged: Array) -> Adjacency:
