@@ -1,7 +1,7 @@
 """Every benchmark, one after the other, and one table of the results.
 
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
-    python -P benchmarks/all.py                           in full; aim: 35 minutes on two idle cores
+    python -P benchmarks/all.py                          in full: about 35 minutes on two idle cores
     python -P benchmarks/all.py --compare before.json --out now.json      what is slower
 
 Each bench_NAME.py of this folder runs in a separate process, as from a shell; its output goes to a

@@ -210,5 +210,5 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 if __name__ == "__main__":
     sizes = [Option("--edges", 50e6, 2e6, "of R-MAT"), Option("--texts", 2_000_000, 200_000)]
-    sizes.append(Option("--graphs", 30_000, 20_000, "of the zoo"))
+    sizes.append(Option("--graphs", 250_000, 20_000, "of the zoo"))
     sys.exit(main(__doc__, cases, *sizes))

@@ -30,8 +30,8 @@ ROUNDS, GANGS = 40, 50
 MESSAGES = {
     "8 B, one message": 0.93,
     "8 B, eight messages": 0.95,
-    "8 B, repeated": 2.6,
-    "8 B, eight repeated": 4.8,
+    "8 B, repeated": 2.1,
+    "8 B, eight repeated": 3.3,
     "64 kB, repeated": 1.4,
     "64 MB both ways": 1.03,
 }

@@ -119,7 +119,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     kinds: dict[str, tuple[str, dict[str, Any], float]] = {
         "weights, relations": ("rmat", {"scale": scale, "weights": "1,5", "relations": 5}, 0.23),
         "R-MAT": ("rmat", size, 0.075),
-        "Parquet": ("rmat", size | {"format": "parquet"}, 0.26),
+        "Parquet": ("rmat", size | {"format": "parquet"}, 0.18),
         "in 1.5 GB": ("rmat", size | {"memory": "1.5GB"}, 0.044),
         "SBM": ("sbm", {"nodes": int(1e6 * part)}, 0.085),
         "knowledge graph": (
