@@ -49,7 +49,7 @@ from penstock.limits import cores
 from penstock.versions import versions
 
 FULL, QUICK = 0.8, 0.5  # of the declared ratio
-SLOWER = 6  # runs as one, with --break slow
+SLOWER = 12  # runs as one, with --break slow: ratios of CPU seconds may be larger than declared
 ROUNDS, LEAST, ENOUGH = 7, 3, 5.0  # at most; after ENOUGH seconds of a case LEAST suffice
 SKIPPED = 77
 
