@@ -270,12 +270,16 @@ def test_words_take_the_memory_that_is_planned(tmp_path, kind):
 
 
 def taken_by(work):
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    """Return the least peak of three: other threads of the process allocate memory, too."""
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            work()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    return min(peaks)
 
 
 def test_what_does_not_fit_is_refused_before_it_begins(blocks, tmp_path, monkeypatch):
