@@ -25,7 +25,7 @@ BOTH = (Side.TAIL, Side.HEAD)
 
 def rules_of(model, **options):
     # The margin of TUCKER: no pair of scores is as near to it as a GPU's rounding to 11 bits.
-    margin = 1.3 if model == Model.TUCKER else 1.5
+    margin = 1.55 if model == Model.TUCKER else 1.5
     options = {"dim": 6, "chunk": 4, "margin": margin, "temperature": 0.7, **options}
     if model == Model.TUCKER:
         options = {"relation_dim": 5} | options

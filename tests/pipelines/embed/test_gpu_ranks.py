@@ -21,7 +21,7 @@ def test_two_ranks_on_gpus_learn_what_two_on_cores_learn(graph, tmp_path, more, 
     assert found["gpu"].loss == pytest.approx(found["cpu"].loss, rel=0.03)
     ours, theirs = (found[device].validation for device in ("gpu", "cpu"))
     assert ours["mrr"] == pytest.approx(theirs["mrr"], rel=0.1)
-    evaluated = embed.evaluate(tmp_path / "gpu", filtered=True, split="valid", checkpoint="last")
+    evaluated = embed.evaluate(tmp_path / "gpu", filtered=True, split="valid", checkpoint="best")
     assert evaluated.scores["mrr"] == pytest.approx(ours["mrr"], rel=1e-3)
 
 
