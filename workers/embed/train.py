@@ -35,6 +35,7 @@ from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
+from penstock.limits import available_memory
 from penstock.threads import cores_of_rank
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
@@ -75,7 +76,6 @@ from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
-    from penstock.workers.embed.layout.gpu_edges import DeviceColumns
 
 BUCKETS = "buckets"  # folder of the edge buckets in a run's folder while it trains
 VALIDATION = "valid"  # the split that a training run is validated on
@@ -320,8 +320,7 @@ class EmbedTrainer(Trainer):
     def load(self) -> Position | None:
         """Load the last checkpoint, and sort the edges into buckets."""
         position, training = self._loaded(), self.training
-        self.buckets = self._buckets()
-        self._columns = _columns_on_device(self.buckets)
+        self.buckets = _buckets_on_device(self._buckets())
         rows = 0 if self.relations is None else len(self.relations.values)
         rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
         every = batches_between(rows, training.batch or BATCH)
@@ -424,10 +423,14 @@ class EmbedTrainer(Trainer):
         )
 
     def _buckets(self) -> EdgeBuckets:
+        # A GPU gets all edges: files of them would be written for nothing.
+        size = (8 + 4 * bool(self.relation_count) + 4 * self.training.weighted) * self.edges
+        alone = self.whole and self.comm.size == 1
+        in_memory = gpu() and alone and 2 * size < available_memory()
         return build_buckets(
             self.graph,
             self.layout,
-            self.task.run / BUCKETS,
+            None if in_memory else self.task.run / BUCKETS,
             comm=self.comm,
             seed=self.training.seed,
             weighted=self.training.weighted,
@@ -597,7 +600,7 @@ class EmbedTrainer(Trainer):
                 which=phase.which * self._most_pairs + number,
             )
             draw = self.negatives.of(phase, pair, self.buffer.first_rows)
-            found.append((_on_device(edges, self._columns), draw))
+            found.append((_on_device(edges), draw))
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
@@ -769,19 +772,19 @@ class EmbedTrainer(Trainer):
         }
 
 
-def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return all edges on this worker's GPU, if it has one and they fit beside the rest."""
+def _buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
+    """Return the buckets on this worker's GPU, if it has one and they fit beside the rest."""
     if not gpu():
-        return None
-    from penstock.workers.embed.layout.gpu_edges import columns_on_device
+        return buckets
+    from penstock.workers.embed.layout.gpu_edges import buckets_on_device
 
-    return columns_on_device(buckets)
+    return buckets_on_device(buckets)
 
 
-def _on_device(edges: PhaseEdges, columns: DeviceColumns | None) -> PhaseEdges:
+def _on_device(edges: PhaseEdges) -> PhaseEdges:
     """Return edges on this worker's device."""
     if not gpu():
         return edges
     from penstock.workers.embed.layout.gpu_edges import on_device
 
-    return on_device(edges, columns)
+    return on_device(edges)

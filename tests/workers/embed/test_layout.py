@@ -28,9 +28,8 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
         parts = np.random.default_rng(1).integers(0, 6, graph.num_nodes)
         layout = NodeLayout.of_assignment(parts, 6)
     made = []
-    for threads, piece in ((1, 100), (3, 1 << 22)):
+    for threads, piece, folder in ((1, 100, tmp_path / "buckets"), (3, 1 << 22, None)):
         monkeypatch.setattr(module, "PIECE", piece)
-        folder = tmp_path / str(threads)
         made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
     buckets, other = made
     for name in ("heads", "tails", "relations", "offsets"):
@@ -60,7 +59,7 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [False, True])
 def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
-    from penstock.workers.embed.layout.gpu_edges import columns_on_device, on_device
+    from penstock.workers.embed.layout.gpu_edges import buckets_on_device, on_device
 
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
@@ -69,9 +68,9 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)
-    columns = columns_on_device(buckets) if resident else None
-    assert (columns is not None) == resident
-    there = on_device(here, columns)
+    held = buckets_on_device(buckets) if resident else buckets
+    assert isinstance(held.heads, np.ndarray) != resident
+    there = on_device(held.phase(shares, first, rows=3 * rows, seed=5, which=1))
     assert len(here) == len(there) > 0
     for mine, theirs in zip(here.batches(97), there.batches(97), strict=True):
         for one, other in zip(mine, theirs, strict=True):

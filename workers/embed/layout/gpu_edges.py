@@ -7,7 +7,7 @@ thread copies the edges of a phase while the phase before it is trained.
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,9 +17,7 @@ from penstock.arrays import Array, DeviceArray
 from penstock.csr import offsets_of
 from penstock.workers.embed.layout.buckets import BatchColumns, EdgeBuckets, PhaseEdges
 
-DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None, DeviceArray | None]
-"""Heads, tails, relations and weights of all edges."""
-
+_COLUMNS = ("heads", "tails", "relations", "weights")
 _SHARE = 0.5  # share of the free memory that all edges may take
 
 
@@ -64,16 +62,17 @@ class DeviceEdges(PhaseEdges):
         return heads, relations, tails, weights
 
 
-def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return a copy of all edges on the current GPU, or None if it would take too much memory."""
+def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
+    """Return the buckets on the current GPU, or as they are if they would take too much memory."""
     import cupy
 
-    columns = buckets.heads, buckets.tails, buckets.relations, buckets.weights
+    columns = {name: getattr(buckets, name) for name in _COLUMNS}
     pool = cupy.get_default_memory_pool()
     free = cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
-    if sum(column.nbytes for column in columns if column is not None) > _SHARE * free:
-        return None
-    return tuple(None if column is None else _copied(column) for column in columns)  # type: ignore[return-value]
+    if sum(column.nbytes for column in columns.values() if column is not None) > _SHARE * free:
+        return buckets
+    there: Any = {n: None if column is None else _copied(column) for n, column in columns.items()}
+    return replace(buckets, **there)
 
 
 def _copied(column: Array) -> DeviceArray:
@@ -86,27 +85,16 @@ def _copied(column: Array) -> DeviceArray:
     return there
 
 
-def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> DeviceEdges:
-    """Return the same edges on the current GPU; their copy has begun when this returns.
-
-    columns  the columns of all edges, if the GPU has them already
-    """
+def on_device(edges: PhaseEdges) -> DeviceEdges:
+    """Return the same edges on the current GPU; their copy has begun when this returns."""
     import cupy
 
-    names = (
-        "heads",
-        "tails",
-        "relations",
-        "weights",
-        "begins",
-        "offsets",
-        "head_rows",
-        "tail_rows",
-    )
-    given = {name: getattr(edges, name) for name in (*names, "keys", "dtype", "count")}
-    if columns is not None:
-        tables = (edges.begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
-        there = (*columns, *(cupy.asarray(table) for table in tables))
+    tables = (edges.begins, edges.offsets, edges.head_rows, edges.tail_rows)
+    names = (*_COLUMNS, "begins", "offsets", "head_rows", "tail_rows", "keys", "dtype", "count")
+    given = {name: getattr(edges, name) for name in names}
+    columns = [given[name] for name in _COLUMNS]
+    if not isinstance(edges.heads, np.ndarray):
+        there = (*columns, *(cupy.asarray(table) for table in (*tables, edges.keys)))
         ready: Future[None] = Future()
         ready.set_result(None)
         return DeviceEdges(**given, there=there, copied=ready)
@@ -114,13 +102,11 @@ def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> Device
     # Allocated on the caller's stream, which frees it too: when the copy begins, kernels there no
     # longer read what this memory held before.
     copies = [
-        None if column is None else cupy.empty(edges.count, column.dtype)
-        for column in (edges.heads, edges.tails, edges.relations, edges.weights)
+        None if column is None else cupy.empty(edges.count, column.dtype) for column in columns
     ]
     # first edge of each run; runs are contiguous there
     begins = offsets_of(np.diff(edges.offsets))[:-1]
-    tables = (begins, edges.offsets, edges.head_rows, edges.tail_rows, edges.keys)
-    there = (*copies, *(cupy.asarray(table) for table in tables))
+    there = (*copies, *(cupy.asarray(table) for table in (begins, *tables[1:], edges.keys)))
     free = cupy.cuda.Event(disable_timing=True)
     free.record(cupy.cuda.get_current_stream())
     copied = _thread().submit(_copy, edges, copies, cupy.cuda.Device(), free)
@@ -135,7 +121,7 @@ def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, fre
 
     with device, cupy.cuda.Stream(non_blocking=True) as stream:
         stream.wait_event(free)
-        given = edges.heads, edges.tails, edges.relations, edges.weights
+        given = (getattr(edges, name) for name in _COLUMNS)
         for here, there in zip(given, columns, strict=True):
             if here is None or there is None:
                 continue
