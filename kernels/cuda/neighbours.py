@@ -14,6 +14,7 @@ from penstock.kernels.cuda.product import product
 
 SCORES = 1 << 26  # of a block: 256 MB
 _QUERIES = 1024
+_GROUP, _GROUPS = 64, 8  # values whose maximum is looked at, and such groups per neighbour at least
 _EXACT = 1 << 25  # values of vectors gathered at a time for exact scores
 
 
@@ -81,24 +82,26 @@ def _with_block(
     query_lengths = norms(queries)
     estimates = cp.empty((count, len(block)), np.float32)
     product(_to_unit(queries, query_lengths), _to_unit(block, lengths).T, estimates)
-    bound = np.float32((block.shape[1] + 8) * 2.0**-23)  # twice that of the twin: two roundings
-    upper, lower = estimates + bound, estimates - bound
+    bound = np.float32((block.shape[1] + 10) * 2.0**-23)  # twice that of the twin: two roundings
+    lower = upper = estimates
     if not cosine:
         # Scaled in float32, which rounds twice more: outwards by more than that.
+        upper, lower = estimates + bound, estimates - bound
         for ends, outwards in ((upper, 1 + 2.0**-21), (lower, 1 - 2.0**-21)):
             ends *= lengths.astype(np.float32)
             ends *= query_lengths.astype(np.float32)[:, None]
             ends *= cp.where(ends > 0, np.float32(outwards), np.float32(2 - outwards))
+        bound = np.float32(0)
     if skip is not None:
         here = skip - first
         at, column = cp.nonzero((here >= 0) & (here < len(block)))
         upper[at, here[at, column]] = lower[at, here[at, column]] = -np.inf
     # Rows below the k-th of the lower ends are not among the nearest, nor are those below the k-th
     # so far.
-    worst = scores[:, -1:]
+    worst = scores[:, -1:] - bound
     if len(block) > k:
-        worst = cp.maximum(worst, cp.partition(lower, len(block) - k, axis=1)[:, -k, None])
-    of, found = cp.nonzero((upper >= worst) & ~cp.isneginf(upper))
+        worst = cp.maximum(worst, _at_most_kth(lower, k) - 2 * bound)
+    of, found = cp.nonzero(upper >= cp.maximum(worst, np.finfo(np.float32).min))
     exact = _exact(queries, block, of, found)
     if cosine:
         both = query_lengths[of] * lengths[found]
@@ -117,6 +120,15 @@ def _with_block(
     new_rows[all_of[kept], rank[kept]] = all_rows[kept]
     new_scores[all_of[kept], rank[kept]] = all_scores[kept]
     return new_rows, new_scores
+
+
+def _at_most_kth(values: DeviceArray, k: int) -> DeviceArray:
+    """Return a lower bound of the k-th largest of each row: (rows, 1)."""
+    # The maxima of groups are k different values at least, and few to sort.
+    groups = values.shape[1] // _GROUP
+    if groups >= _GROUPS * k:
+        values = values[:, : groups * _GROUP].reshape(len(values), groups, _GROUP).max(axis=2)
+    return cp.partition(values, values.shape[1] - k, axis=1)[:, -k, None]
 
 
 def _to_unit(vectors: DeviceArray, lengths: DeviceArray) -> DeviceArray:
