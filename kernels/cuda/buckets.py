@@ -1,6 +1,6 @@
 """Edges of several buckets, mixed on the GPU; names and meaning are naive/buckets.py's.
 
-Buckets are made on hosts: this module has no count or scatter.
+Hosts make buckets: this module has no count or scatter, but makes a single bucket of all edges.
 """
 
 from __future__ import annotations
@@ -10,9 +10,33 @@ from typing import Any
 import cupy as cp
 
 from penstock.kernels.bucket_rules import BLOCK, half_bits
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.streams import Stream
 
+_FILE = "buckets"
 _NAMES = {"int32": "int", "int64": "long long"}
+
+
+def shuffled_edges(
+    indptr: Any, indices: Any, relations: Any | None, groups: int, seed: int
+) -> tuple[Any, Any, Any | None]:
+    """Return heads, tails and relations of all edges, scattered to groups and shuffled.
+
+    indptr, indices, relations  of all rows
+    """
+    count, row = len(indices), _NAMES[str(indices.dtype)]
+    words = cp.uint64(seed), cp.uint32(Stream.EMBED_SHUFFLE)
+    group = cp.empty(count, cp.uint16)
+    launch(_FILE, "draw_groups", -(-count // 4), cp.int64(count), cp.int32(groups), *words, group)
+    order = cp.argsort(group, kind="stable")
+    out = [cp.empty_like(indices), cp.empty_like(indices)]
+    out.append(None if relations is None else cp.empty_like(relations))
+    there = [cp.uint64(0) if array is None else array for array in (relations, *out)]
+    edges = indptr, cp.int64(len(indptr) - 1), indices, there[0], order, cp.int64(count)
+    launch(_FILE, f"gather_edges<{row}>", count, *edges, *there[1:])
+    given = group, order, cp.int64(count), *words, *there[1:]
+    launch_blocks(_FILE, f"shuffle_groups<{row}>", groups, 32, *given)
+    return out[0], out[1], out[2]
 
 
 def mix_edges(
@@ -33,7 +57,7 @@ def mix_edges(
     blocks = count // BLOCK
     row, wide = (_NAMES[str(array.dtype)] for array in (heads, out[0]))
     launch(
-        "buckets",
+        _FILE,
         f"mix_edges<{row}, {wide}>",
         len(out[0]),
         heads,

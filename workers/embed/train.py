@@ -35,7 +35,6 @@ from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
-from penstock.limits import available_memory
 from penstock.threads import cores_of_rank
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
@@ -423,14 +422,17 @@ class EmbedTrainer(Trainer):
         )
 
     def _buckets(self) -> EdgeBuckets:
-        # A GPU gets all edges: files of them would be written for nothing.
-        size = (8 + 4 * bool(self.relation_count) + 4 * self.training.weighted) * self.edges
-        alone = self.whole and self.comm.size == 1
-        in_memory = gpu() and alone and 2 * size < available_memory()
+        alone = self.whole and self.comm.size == 1 and self.chosen is None
+        if gpu() and alone and not self.training.weighted:
+            from penstock.workers.embed.layout.gpu_edges import sort_on_device
+
+            found = sort_on_device(self.graph, self.training.seed)
+            if found is not None:
+                return found
         return build_buckets(
             self.graph,
             self.layout,
-            None if in_memory else self.task.run / BUCKETS,
+            self.task.run / BUCKETS,
             comm=self.comm,
             seed=self.training.seed,
             weighted=self.training.weighted,

@@ -28,8 +28,9 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
         parts = np.random.default_rng(1).integers(0, 6, graph.num_nodes)
         layout = NodeLayout.of_assignment(parts, 6)
     made = []
-    for threads, piece, folder in ((1, 100, tmp_path / "buckets"), (3, 1 << 22, None)):
+    for threads, piece in ((1, 100), (3, 1 << 22)):
         monkeypatch.setattr(module, "PIECE", piece)
+        folder = tmp_path / str(threads)
         made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
     buckets, other = made
     for name in ("heads", "tails", "relations", "offsets"):
@@ -77,3 +78,16 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
             assert (one is None) == (other is None)
             if one is not None:
                 np.testing.assert_array_equal(one, other.get())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("group", [20, 1 << 18], ids=["groups", "one"])
+def test_a_gpu_makes_the_bucket_that_hosts_make(graph, tmp_path, monkeypatch, group):
+    from penstock.workers.embed.layout.gpu_edges import sort_on_device
+
+    monkeypatch.setattr(module, "GROUP", group)
+    made = build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 1), tmp_path, seed=3)
+    found = sort_on_device(graph, 3)
+    for name in ("heads", "tails", "relations"):
+        np.testing.assert_array_equal(getattr(found, name).get(), getattr(made, name))
+    np.testing.assert_array_equal(found.offsets, made.offsets)

@@ -50,7 +50,7 @@ _GROUPS = 1024  # of a bucket, at most: the number of positions that are written
 
 @dataclass(frozen=True, eq=False)
 class EdgeBuckets:
-    """All buckets: mapped, in memory or on a GPU.
+    """All buckets, mapped or on a GPU.
 
     heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
     relations     (edges,) int32, or None
@@ -173,7 +173,7 @@ class PhaseEdges:
 def build_buckets(
     graph: Graph,
     layout: NodeLayout,
-    folder: Path | None,
+    folder: Path,
     *,
     comm: AnyCommunicator | None = None,
     seed: int = 0,
@@ -181,13 +181,13 @@ def build_buckets(
     chosen: Array | None = None,
     threads: int | None = None,
 ) -> EdgeBuckets:
-    """Sort the edges of a graph into buckets, shuffle each, and return them.
+    """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
 
-    Edges go from mapped file to mapped file; memory holds only the counts of each piece. The result
+    Memory holds only the counts of each piece; edges go from mapped file to mapped file. The result
     does not depend on the number of threads. InputError if a weight is negative or not finite, or
     all are 0.
 
-    folder    the output, instead of what a killed run left there; None, of one rank: memory
+    folder    the output, instead of what a killed run left there
     comm      of the ranks, which sort a share of the edges each [default: one rank]
     weighted  whether edges have the graph's weights, divided by their mean
     chosen    whether the edges of each node's row are sorted: (nodes,) bool [default: of every row]
@@ -196,7 +196,7 @@ def build_buckets(
     names = graph.manifest.relations
     relations = None if names is None else len(names)
     edges, buckets = edges_of(graph, chosen), layout.partitions**2
-    groups = min(max(1, -(-edges // (GROUP * buckets))), _GROUPS)
+    groups = groups_of(edges, buckets)
     every = list(row_pieces(graph, min(PIECE, max(1, edges // comm.size))))
     sizes = [rows_of(graph, piece, chosen).edges for piece in every]
     first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
@@ -235,16 +235,18 @@ def build_buckets(
     kinds = {"heads": dtype, "tails": dtype}
     kinds |= {} if relations is None else {"relations": np.dtype(np.int32)}
     kinds |= {"weights": np.dtype(np.float32)} if weighted else {}
-    if folder is None:
-        out = {name: np.empty(length, kind) for name, kind in kinds.items()}
-    else:
-        if comm.rank == 0:
-            _make_all(folder, length, kinds, graph)
-        comm.barrier()
-        if not (folder / "heads.npy").is_file():
-            who = f"rank {comm.rank} on {gethostname()}"
-            raise not_shared(who, f"{folder}, which rank 0 has made")
-        out = {name: _open(folder / f"{name}.npy") for name in kinds}
+    if comm.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():  # left by a killed run: as large as the new ones
+            path.unlink()
+        size = length * sum(kind.itemsize for kind in kinds.values())
+        need_disk(folder, size, f"the edge buckets of {graph.path}")
+        for name, kind in kinds.items():
+            _make(folder / f"{name}.npy", length, kind)
+    comm.barrier()
+    if not (folder / "heads.npy").is_file():
+        raise not_shared(f"rank {comm.rank} on {gethostname()}", f"{folder}, which rank 0 has made")
+    out = {name: _open(folder / f"{name}.npy") for name in kinds}
     at = mine[:-1] + np.cumsum(counts, axis=0) - counts
 
     def scatter(number: int) -> None:
@@ -280,12 +282,17 @@ def build_buckets(
         if comm.size > 1 and isinstance(array, np.memmap):
             array.flush()
     comm.barrier()
-    if folder is not None and comm.size > 1:
+    if comm.size > 1:
         out = {name: _open(folder / f"{name}.npy", "r") for name in kinds}
     for array in out.values():
         array.flags.writeable = False
     optional = out.get("relations"), np.array(offsets), out.get("weights")
     return EdgeBuckets(out["heads"], out["tails"], *optional)
+
+
+def groups_of(edges: int, buckets: int) -> int:
+    """Return in how many groups each bucket is shuffled."""
+    return min(max(1, -(-edges // (GROUP * buckets))), _GROUPS)
 
 
 def not_shared(who: str, what: str) -> UsageError:
@@ -327,16 +334,6 @@ def rows_of(graph: Graph, piece: tuple[int, int, int], chosen: Array | None = No
 def edges_of(graph: Graph, chosen: Array | None) -> int:
     """Return the number of edges in the rows that are chosen; None: all."""
     return graph.num_edges if chosen is None else int(graph.degrees[chosen].sum())
-
-
-def _make_all(folder: Path, edges: int, kinds: dict[str, np.dtype[Any]], graph: Graph) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():  # left by a killed run: as large as the new ones
-        path.unlink()
-    size = edges * sum(kind.itemsize for kind in kinds.values())
-    need_disk(folder, size, f"the edge buckets of {graph.path}")
-    for name, kind in kinds.items():
-        _make(folder / f"{name}.npy", edges, kind)
 
 
 def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:

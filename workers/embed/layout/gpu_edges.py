@@ -1,11 +1,12 @@
 """The edges of a phase in GPU memory, mixed there batch by batch.
 
-If all edges of a graph fit beside the trained values, they are copied there once. Otherwise a
-thread copies the edges of a phase while the phase before it is trained.
+If all edges of a graph fit beside the trained values, they are copied there once; a single bucket
+is made there. Otherwise a thread copies the edges of a phase while the phase before it is trained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,10 +16,17 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import offsets_of
-from penstock.workers.embed.layout.buckets import BatchColumns, EdgeBuckets, PhaseEdges
+from penstock.graph import Graph
+from penstock.workers.embed.layout.buckets import (
+    BatchColumns,
+    EdgeBuckets,
+    PhaseEdges,
+    groups_of,
+)
 
 _COLUMNS = ("heads", "tails", "relations", "weights")
 _SHARE = 0.5  # share of the free memory that all edges may take
+_SORTED = 48  # bytes of an edge while it is sorted there
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +72,54 @@ class DeviceEdges(PhaseEdges):
 
 def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
     """Return the buckets on the current GPU, or as they are if they would take too much memory."""
-    import cupy
-
     columns = {name: getattr(buckets, name) for name in _COLUMNS}
-    pool = cupy.get_default_memory_pool()
-    free = cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
-    if sum(column.nbytes for column in columns.values() if column is not None) > _SHARE * free:
+    size = sum(column.nbytes for column in columns.values() if column is not None)
+    if not isinstance(buckets.heads, np.ndarray) or not _fit(size):
         return buckets
-    there: Any = {n: None if column is None else _copied(column) for n, column in columns.items()}
+    there: Any = {n: None if array is None else _uploaded([array]) for n, array in columns.items()}
     return replace(buckets, **there)
 
 
-def _copied(column: Array) -> DeviceArray:
+def sort_on_device(graph: Graph, seed: int) -> EdgeBuckets | None:
+    """Return the one bucket of all edges, made on the current GPU; None if that takes too much.
+
+    It is the bucket that hosts make, but for weights, which it lacks.
+    """
+    from penstock.kernels.cuda.buckets import shuffled_edges
+
+    if not _fit(_SORTED * graph.num_edges):
+        return None
+    shards = [graph.shard(number) for number in range(graph.num_shards)]
+    indptr = offsets_of(np.concatenate([shard.degrees() for shard in shards]))
+    relations = [shard.relations for shard in shards if shard.relations is not None]
+    columns = shuffled_edges(
+        _uploaded([indptr]),
+        _uploaded([shard.indices for shard in shards]),
+        _uploaded(relations) if relations else None,
+        groups_of(graph.num_edges, 1),
+        seed,
+    )
+    return EdgeBuckets(*columns, np.array([[0, graph.num_edges]]))
+
+
+def _fit(size: int) -> bool:
+    import cupy
+
+    free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    return bool(size <= _SHARE * free)
+
+
+def _uploaded(arrays: Sequence[Array]) -> DeviceArray:
+    """Return arrays on the current GPU, one after another."""
     import cupy
 
     from penstock.kernels.cuda.uploads import upload
 
-    there: DeviceArray = cupy.empty(len(column), column.dtype)
-    upload(column, there, cupy.cuda.get_current_stream())
+    there: DeviceArray = cupy.empty(sum(map(len, arrays)), arrays[0].dtype)
+    at = 0
+    for array in arrays:
+        upload(array, there[at : at + len(array)], cupy.cuda.get_current_stream())
+        at += len(array)
     return there
 
 
