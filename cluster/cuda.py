@@ -53,7 +53,7 @@ def cuda_options(
             expected=f"at most --workers {len(gpus)}: the GPUs {', '.join(gpus)}",
             got=f"--workers {count}",
         )
-    options: dict[str, Any] = {
+    return {
         "CUDA_VISIBLE_DEVICES": list(gpus[:count]),
         "n_workers": count,
         "threads_per_worker": spec.threads or 1,
@@ -65,9 +65,6 @@ def cuda_options(
         # The job reports a failed task once, with its remedy.
         "silence_logs": logging.CRITICAL,
     }
-    if spec.worker_scratch is not None:
-        options["local_directory"] = str(spec.worker_scratch)
-    return options
 
 
 @contextmanager

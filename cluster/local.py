@@ -53,7 +53,7 @@ def open_local(spec: ClusterSpec) -> Iterator[Running]:
                 n_workers=0,  # LocalCluster would wait for them forever
                 threads_per_worker=spec.threads or 1,
                 memory_limit=spec.worker_memory(),
-                local_directory=str(spec.worker_scratch or folder),
+                local_directory=str(folder),
                 security=used,
                 # The job reports a failed task once, with its remedy.
                 silence_logs=logging.CRITICAL,

@@ -82,7 +82,7 @@ def _options(spec: ClusterSpec, folder: Path) -> dict[str, Any]:
         "n_workers": 0,
         "threads_per_worker": spec.threads or spec.worker_count(),
         "memory_limit": None,
-        "local_directory": str(spec.worker_scratch or folder),
+        "local_directory": str(folder),
         "protocol": "inproc",
         "dashboard_address": "localhost:0",
         "scheduler_kwargs": {"dashboard": False, "local_directory": str(folder)},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import offsets_of
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,11 +78,24 @@ def lists_of(lists: pa.ListArray) -> tuple[Array, Array, Array]:
     return offsets_of(lengths), np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
 
 
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[None]:
+    """Raise CorruptFile for a file of Parquet that cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptFile(f"{path} cannot be read", got=str(error)) from error
+
+
 def read_column(path: Path, name: str) -> pa.ChunkedArray:
     """Return a column of a Parquet file, as ``pq.read_table`` would."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path, memory_map=True) as file:
+    with reading_parquet(path), pq.ParquetFile(path, memory_map=True) as file:
         known = file.schema_arrow.names
         if name not in known:
             raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")

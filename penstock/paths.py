@@ -53,8 +53,9 @@ def path_or_url(given: str) -> str | Path:
 
 
 def worker_path(path: str | Path) -> Path:
-    """Return a folder of the workers: one that begins with ~ or $ is expanded there."""
-    return Path(path) if str(path).startswith(("~", "$")) else client_path(path)
+    """Return a folder of the workers: ~ at its beginning, and $VARIABLES, are theirs."""
+    text = str(path)
+    return Path(path) if text.startswith("~") or "$" in text else client_path(path)
 
 
 def shown(path: str | Path) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow, as_numpy, read_column
+from penstock.arrow import as_arrow, as_numpy, read_column, reading_parquet
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
@@ -297,8 +297,8 @@ def _copy_split(path: Path, graph: Graph) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = ["id", "split"]
-    with atomic(path) as temporary, pq.ParquetFile(graph.path / "nodes.parquet") as nodes:
+    names, source = ["id", "split"], graph.path / "nodes.parquet"
+    with atomic(path) as temporary, reading_parquet(source), pq.ParquetFile(source) as nodes:
         schema = pa.schema([nodes.schema_arrow.field(name) for name in names])
         with pq.ParquetWriter(temporary, schema, compression="zstd") as kept:
             for batch in nodes.iter_batches(_BATCH, columns=names):

@@ -55,7 +55,6 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
             protocol="tls" if encrypted else None,
             nthreads=spec.threads or 1,
             memory_limit=str(spec.worker_memory() if spec.memory_limit else share_of_host()),
-            local_directory=str(spec.worker_scratch) if spec.worker_scratch else None,
             dashboard=spec.dashboard != "none",
             dashboard_address="localhost:0" if spec.dashboard == "none" else spec.dashboard,
             worker_class="penstock.workers.rank.RankWorker",

@@ -50,9 +50,7 @@ def rank_program(plan: WorldPlan) -> list[str]:
     # Without a limit each rank takes its share of its host.
     limited = spec.memory_limit is not None
     words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
-    if spec.worker_scratch is not None:
-        words += ["--local-directory", str(spec.worker_scratch)]
-    elif not plan.remote:
+    if not plan.remote:
         words += ["--local-directory", str(plan.folder / "workers")]
     if spec.interface:
         words += ["--interface", spec.interface]

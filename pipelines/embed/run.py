@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.arrays import Array
+from penstock.arrow import reading_parquet
 from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
@@ -156,7 +157,8 @@ def keep_ids(folder: Path, graph: Graph) -> None:
 def _write_ids(folder: Path, graph: Graph) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(graph.path / "nodes.parquet") as file, atomic(folder / IDS) as temporary:
+    path = graph.path / "nodes.parquet"
+    with atomic(folder / IDS) as temporary, reading_parquet(path), pq.ParquetFile(path) as file:
         field = file.schema_arrow.field("id")
         import pyarrow as pa
 

@@ -175,7 +175,10 @@ class EmbedTrainer(Trainer):
         if not self.whole:
             from penstock.workers.plugin import resources  # imports Dask
 
-            made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
+            # If the disk fails, its error is to be seen, not that of removing the folder.
+            made = TemporaryDirectory(
+                prefix="embed-", dir=resources().scratch, ignore_cleanup_errors=True
+            )
             scratch = Path(opened.enter_context(made))
         given = task.checkpoints, geometry, newest, number
         self.table = open_table(*given, scratch=scratch, device=gpu(), storage=training.storage)

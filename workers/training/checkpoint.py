@@ -50,7 +50,8 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
     metadata["sha256"] = _digest(held, text)
     with atomic(path) as temporary:
         try:
-            save_file(held, temporary, metadata)
+            save_file(held, temporary, metadata)  # readable by its owner alone
+            temporary.chmod(path.parent.stat().st_mode & 0o666)
             sync(temporary)
         except SafetensorError as error:
             # The library reports the system's error only in words.

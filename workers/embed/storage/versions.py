@@ -24,6 +24,7 @@ from penstock.workers.embed.storage import Geometry, file_name
 from penstock.workers.training import checkpoint
 
 LAST, BEST = "last", "best"
+_HEADER = 1 << 20  # bytes that have the SHA-256, in front of tensors
 _ATTEMPTS = 5  # reads of a checkpoint that a training run replaces meanwhile
 R = TypeVar("R")
 
@@ -110,10 +111,10 @@ class Checkpoints:
         ) from last
 
     def mark(self, name: str) -> bytes:
-        """Return the header of a checkpoint, which has its SHA-256; empty if there is none."""
+        """Return the begin of a checkpoint, with its SHA-256; empty if there is none."""
         try:
             with self.path(name).open("rb") as file:
-                return file.read(int.from_bytes(file.read(8), "little"))
+                return file.read(_HEADER)
         except FileNotFoundError:
             return b""
 
