@@ -99,7 +99,7 @@ def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds
     if done.returncode:
         raise RuntimeError(err)
     overlap = json.loads(out)["overlap"]
-    assert overlap["transport"] == {"rows": "MPI messages", "sums": "MPI messages"}
+    assert overlap["transport"] == "MPI messages"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = np.array([line["train"]["loss"] for line in lines])
     return Timed(overlap["usual"][1], (losses, overlap))

@@ -310,14 +310,12 @@ class EvaluateReport(JobReport):
 
 def overlap_lines(found: dict[str, Any]) -> list[str]:
     """Return the hidden share of the communication, and its parts."""
-    by = found["transport"]
     exposed, whole = (_quartiles(found[name], _time) for name in ("exposed", "whole"))
     share = "too little to tell"
     if found["hidden"] is not None:
         share = _quartiles(found["hidden"], lambda value: f"{100 * value:.0f} %")
     return [
-        f"hidden communication: {share} (rows by {by['rows']}, sums by {by['sums']}; "
-        f"{found['rounds']} rounds)",
+        f"hidden communication: {share} (by {found['transport']}; {found['rounds']} rounds)",
         f"  exposed {exposed}: time of an epoch, minus its time without communication",
         f"  whole {whole}: the same without overlap",
     ]

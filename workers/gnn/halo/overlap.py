@@ -75,9 +75,7 @@ def measure_overlap(
         network.clock.settle = settle
     comm.allreduce(seconds, "max")
     like = network.context.like
-    ways = {way for each in comm.allgather(network.halo.transports(like)) for way in each}
-    by = {"rows": " and ".join(sorted(ways)), "sums": comm.transport(like)}
-    return {**summary(seconds), "transport": by}
+    return {**summary(seconds), "transport": comm.transport(like)}
 
 
 def summary(seconds: Array) -> dict[str, Any]:

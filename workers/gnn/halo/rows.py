@@ -51,15 +51,6 @@ def add_rows(
         kernels.add_rows(x, rows, buffer)
 
 
-def copy_rows(source: AnyArray, to: AnyArray, pool: ThreadPool | None = None) -> None:
-    """Copy ``source`` to ``to``, row by row."""
-
-    def work(first: int, last: int) -> None:
-        to[first:last] = source[first:last]
-
-    _over(pool, source, len(source), work)
-
-
 def _over(
     pool: ThreadPool | None, x: AnyArray, rows: int, work: Callable[[int, int], None]
 ) -> None:

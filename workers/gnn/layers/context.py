@@ -246,22 +246,17 @@ class Context:
         self,
         x: AnyArray,
         work: Callable[[int, int], None],
-        of_ghosts: Callable[[slice, AnyArray], None] | None = None,
+        of_ghosts: Callable[[], None] | None = None,
     ) -> None:
         """Compute the gradient ``x``: ghosts' rows first, which travel to their owners meanwhile.
 
-        ``of_ghosts(rows, out)`` writes ghosts' rows to ``out``, possibly in their owner's memory.
+        ``of_ghosts`` computes ghosts' rows instead of ``work``.
         """
         local = self.local
-        ghosts = slice(local.owned, local.columns)
-        if local.columns > local.owned and of_ghosts is None:
-            work(ghosts.start, ghosts.stop)
-        elif of_ghosts is not None:
-            # One launch on a GPU, which writes only to x.
-            for rows, out in (
-                [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_backward(x)
-            ):
-                of_ghosts(rows, out)
+        if of_ghosts is not None:
+            of_ghosts()
+        elif local.columns > local.owned:
+            work(local.owned, local.columns)
         self.halo.start_backward(x)
         work(0, local.owned)
         self.halo.wait_backward(x)

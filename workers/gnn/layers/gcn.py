@@ -34,7 +34,6 @@ class GCNConv(Conv):
         super().__init__(layer, number, inputs, first=first)
         self.order, self.precomputed = order, precomputed
         self._aggregated: AnyArray | None = None
-        self._of_ghosts: dict[int, ScaledCSR] = {}
 
     def weights(self) -> list[ParameterSpec]:
         """Return the one matrix."""
@@ -53,6 +52,7 @@ class GCNConv(Conv):
             self.factors = whole.right, self.columns_of.right
             self.rows_of = replace(whole, right=None)
             self.columns_of = replace(self.columns_of, right=None)
+        self.ghost_columns = self._ghosts_of(self.columns_of)
         self.edges_by_owner = split_by_owner(context, self.rows_of)
 
     # Forward
@@ -148,7 +148,7 @@ class GCNConv(Conv):
             context.gather(x, lambda a, b: self.aggregate_owned(x, out, a, b, epilogue), then)
             return
         owned_edges, ghost_edges = self.edges_by_owner
-        context.halo.start(x, separate=True)
+        context.halo.start(x)
         self.aggregate_rows(owned_edges, x, out, 0, local.interior, epilogue)
         self.aggregate_rows(owned_edges, x, out, local.interior, local.owned)
         if then is not None and local.interior:
@@ -157,7 +157,7 @@ class GCNConv(Conv):
         both = context.buffers.scratch(
             len(out), out.shape[1], x, out, epilogue.skip if epilogue else None
         )
-        ghosts = context.halo.ghosts(x)
+        ghosts = x[local.owned :]
         self.aggregate_rows(
             ghost_edges, ghosts, both, local.interior, local.owned, Epilogue(skip=out)
         )
@@ -230,8 +230,10 @@ class GCNConv(Conv):
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
-        def of_ghosts(rows: slice, out: AnyArray) -> None:
-            self.aggregate_rows(self._ghost_rows(columns, rows), grad, out, 0, len(out))
+        def of_ghosts() -> None:
+            ghosts = self.ghost_columns
+            if ghosts is not None:
+                self.aggregate_rows(ghosts, grad, dx[context.local.owned :], 0, ghosts.rows)
 
         context.gather_backward(
             dx,
@@ -240,13 +242,13 @@ class GCNConv(Conv):
         )
         return dx
 
-    def _ghost_rows(self, columns: ScaledCSR, rows: slice) -> ScaledCSR:
-        """Return some ghosts' rows of the transpose, without a diagonal."""
-        if rows.start not in self._of_ghosts:
-            left = None if columns.left is None else columns.left[rows]
-            indptr = columns.indptr[rows.start : rows.stop + 1]
-            self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
-        return self._of_ghosts[rows.start]
+    def _ghosts_of(self, columns: ScaledCSR | None) -> ScaledCSR | None:
+        """Return ghosts' rows of the transpose, which have no diagonal."""
+        owned = self.context.local.owned
+        if columns is None or self.context.local.columns == owned:
+            return None
+        left = None if columns.left is None else columns.left[owned:]
+        return replace(columns, indptr=columns.indptr[owned:], left=left, diagonal=None)
 
     def product_backward(
         self, grad: AnyArray, weight: AnyArray, used: AnyArray | None = None
