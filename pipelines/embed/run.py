@@ -6,8 +6,8 @@ _rows.npy       for --share: 64 bits of each row of the graph
 chosen.npy      of --share: whether the edges of each node's row are trained
 metrics.jsonl   one line per epoch
 checkpoints/    last.safetensors and best.safetensors have relations and name versions of
-                partitions, which are files such as nodes-0003-000012.table; starts.npy and
-                places.npy have the location of each node
+                partitions, which are files such as nodes-0003-000012.table; places.npy has the
+                location of each node
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.run_output import RunState
-from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
 FORMAT = run_format("embed")
-_VECTORS = "{} nodes of {} values, the optimizer's state {} times, {} relations of {} values"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Run(TrainingRun):
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     """Return the checkpoint to read of a run: ``best`` is the last if nothing was validated.
 
-    CorruptFile if it does not have the vectors that run.json describes.
+    CorruptFile if the best one, or an id, is missing.
     """
     checkpoints, asked = Checkpoints(folder / "checkpoints"), wanted
     if wanted not in (BEST, LAST):
@@ -100,23 +98,6 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             remedy="Restore the file, or take the last vectors with --checkpoint last",
         )
     check_trained(folder / "checkpoints", found)
-    rules, relations = run.training.rules(len(run.relations or ())), found.tensors.get("relations")
-    rows = len(run.relations or ()) + rules.inverse if rules.relation_width else 0
-    rows += rules.shared_rows
-    expected = run.nodes, rules.dim, rules.state_width(1), rows, rules.relation_width
-    held = (
-        NodeLayout.open(folder / "checkpoints").nodes,
-        found.geometry.width,
-        found.geometry.states,
-        *((0, 0) if relations is None else relations.shape),
-    )
-    if expected != held:
-        raise CorruptFile(
-            f"{folder / FORMAT.file} and checkpoints/{wanted}.safetensors do not belong together",
-            expected=_VECTORS.format(*expected),
-            got=_VECTORS.format(*held),
-            remedy=FORMAT.restore,
-        )
     # The row of a vector is that of its id: with too few or too many ids, vectors get wrong ones.
     if (ids := _count_of_ids(folder)) != run.nodes:
         raise CorruptFile(

@@ -68,7 +68,7 @@ def train_vectors(
     if before is not None:  # with the same number of partitions
         training = replace(training, partitions=before.training.partitions)
         last = checkpoints.load(LAST) if checkpoints.has(LAST) else None
-        seen = _epochs_seen(last)
+        seen = 0 if last is None else last.about["epoch"]
         refuse_fewer(out.named, seen, training.epochs)
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
@@ -260,13 +260,6 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
             remedy="Run without --resume to start over",
         )
     return found
-
-
-def _epochs_seen(last: Checkpoint | None) -> int:
-    """Return the number of finished epochs of a run to resume."""
-    epochs = 0 if last is None else last.about.get("epoch", 0)
-    # the training itself reports a damaged checkpoint
-    return epochs if isinstance(epochs, int) else 0
 
 
 def _widest(dask_worker: Worker) -> int:

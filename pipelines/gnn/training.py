@@ -25,7 +25,7 @@ from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.training.checkpoint import LAST, epochs_of, load
+from penstock.workers.training.checkpoint import LAST, load
 from penstock.workers.training.stopped import Stopped
 
 INIT = "init.safetensors"  # the last checkpoint of the run that this one began with
@@ -40,7 +40,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if not out.resumes:
         warn_ignored(graph)
     elif (out.result / LAST).is_file():
-        seen = epochs_of(out.result / LAST)
+        seen = load(out.result / LAST)[1]["epoch"]
         refuse_fewer(out.named, seen, training.epochs)
     if options.split is not None:  # the same nodes, if the run is resumed
         split = DrawnSplit(options.split, options.split_stratified)

@@ -188,7 +188,7 @@ def open_checkpoint(
     """
     found = Checkpoints(folder).load(name)
     check_trained(folder, found)
-    layout = NodeLayout.open(folder)
+    layout = NodeLayout.open(folder, found.tensors["starts"])
     in_blocks = found.geometry.bytes > _MEMORY * free_memory(device=device)
     given = folder, found.geometry, found.versions, found.number
     table = open_table(*given, device=device and not in_blocks)

@@ -13,7 +13,6 @@ losses and counts after every state of the buffers; all ranks have equally many 
 from __future__ import annotations
 
 import math
-import operator
 import shutil
 import socket
 import statistics
@@ -29,7 +28,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.bounds import check_length
-from penstock.errors import CorruptFile
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -163,7 +161,7 @@ class EmbedTrainer(Trainer):
         states = self.rules.state_width(1)
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states)
-        newest, number = self.checkpoints.versions(geometry, self._saved)
+        newest, number = self.checkpoints.versions(self._saved)
         if comm.rank == 0:  # no rank writes here before all have opened
             self.checkpoints.clean()
         self.bucket_schedule = self._bucket_schedule()
@@ -257,9 +255,7 @@ class EmbedTrainer(Trainer):
 
     def _first_holders(self) -> tuple[int, ...]:
         """Return the first rank of each partition; any rank can read those of a checkpoint."""
-        position = Position()
-        if self._saved is not None:
-            position = self._position(self._saved.about)
+        position = Position() if self._saved is None else Position.of(self._saved.about)
         return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
@@ -268,24 +264,9 @@ class EmbedTrainer(Trainer):
 
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
-        partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
         if self._saved is not None:
-            found = NodeLayout.open(folder)
-            if found.partitions != partitions:  # the schedule would leave edges out
-                raise CorruptFile(
-                    f"{self.task.run / 'run.json'} and {folder} do not belong together",
-                    expected=f"{found.partitions:,} partitions, as the checkpoint has",
-                    got=f"{partitions:,}",
-                    remedy=RESTORE,
-                )
-            if found.nodes != self.graph.num_nodes:  # otherwise other rows would be written
-                raise CorruptFile(
-                    f"{folder / 'starts.npy'} is of another graph",
-                    expected=f"{self.graph.num_nodes:,} nodes",
-                    got=f"{found.nodes:,}",
-                    remedy=RESTORE,
-                )
-            return found
+            return NodeLayout.open(folder, self._saved.tensors["starts"])
+        partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
         layout = node_layout(self.graph.num_nodes, partitions, self.training.seed)
         if self.comm.rank == 0:
             layout.save(folder)
@@ -334,9 +315,6 @@ class EmbedTrainer(Trainer):
         if found is None:
             return None
         about = found.about
-        position = self._position(about)
-        if position.epoch > 0 and not found.is_whole:
-            raise self._damaged("versions of partitions that were never written")
         self.epoch_edges = about["epoch_edges"]
         self.initialised, self.steps_before = about["known"], about["steps"]
         self.batches, self.epoch_loss = about["batches"], about["epoch_loss"]
@@ -344,25 +322,7 @@ class EmbedTrainer(Trainer):
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
-        return position
-
-    def _position(self, about: dict[str, Any]) -> Position:
-        """Return the position of a checkpoint in the training run."""
-        try:
-            position, edges = Position.of(about, len(self.bucket_schedule)), about["epoch_edges"]
-            if not 0 <= operator.index(edges) <= self.edges:
-                raise ValueError(f"{edges} edges of an epoch")
-        except (ValueError, TypeError, KeyError) as error:
-            raise self._damaged(str(error)) from error
-        return position
-
-    def _damaged(self, got: str) -> CorruptFile:
-        return CorruptFile(
-            f"{self.checkpoints.path(LAST)} is damaged",
-            expected="where in a training run of this graph it was written",
-            got=got,
-            remedy=RESTORE,
-        )
+        return Position.of(about)
 
     # -- epochs ----------------------------------------------------------------------------------
 
@@ -761,8 +721,8 @@ class EmbedTrainer(Trainer):
         table.saved()
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the rest of a checkpoint besides partitions: relations, and its position."""
-        tensors = {}
+        """Return the rest of a checkpoint: where partitions start, relations, its position."""
+        tensors = {"starts": self.layout.starts}
         if self.relations is not None:
             tensors["relations"] = to_host(self.relations.values)
             tensors["relations_state"] = to_host(self.relations.state)

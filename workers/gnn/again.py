@@ -114,7 +114,7 @@ def predict_again(
             local = block.local(graph, given, weighted=task.training.weighted)
             made = replace(task.plan, layers=(plan,), sparse=task.plan.sparse and number == 0)
             network = Network(made, task.model, task.training, local, pool, comm, device=gpu())
-            load_tensors(network, tensors, task.checkpoint)
+            load_tensors(network, tensors)
             out = network.forward()
             network.synchronize()
             found = chosen, to_host(out)[block.places_of(chosen)]

@@ -26,6 +26,7 @@ from penstock.formats import Format
 from penstock.system_errors import DISK_FULL
 from penstock.workers.resources.device import to_host
 
+_CHANGED = "its content does not match its SHA-256"
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"  # of a run
 FORMAT = Format(
     name="penstock-checkpoint",
@@ -45,9 +46,9 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
     from safetensors.numpy import save_file
 
     held = {name: np.asarray(to_host(array), order="C") for name, array in tensors.items()}
-    text = json.dumps(about)
+    text, digest = json.dumps(about), _digest(held)
     metadata = {"format": FORMAT.name, "version": str(FORMAT.version), "about": text}
-    metadata["sha256"] = _digest(held, text)
+    metadata |= {"tensors": digest, "sha256": _digest_of_all(text, digest)}
     with atomic(path) as temporary:
         try:
             save_file(held, temporary, metadata)  # readable by its owner alone
@@ -62,34 +63,22 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the tensors of a checkpoint by name, in host memory, and its metadata."""
-    with _opened(path) as (file, metadata):
+    with _opened(path) as (file, about, digest):
         tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
-        raise damaged(path, "its content does not match its SHA-256")
-    about: dict[str, Any] = json.loads(metadata["about"])
+    if _digest(tensors) != digest:
+        raise _damaged(path, _CHANGED)
     return tensors, about
 
 
 def about_of(path: Path) -> dict[str, Any]:
     """Return a checkpoint's metadata, without reading its tensors."""
-    with _opened(path) as (_, metadata):
-        try:
-            about: dict[str, Any] = json.loads(metadata["about"])
-        except (ValueError, KeyError) as error:
-            raise damaged(path, str(error)) from error
+    with _opened(path) as (_, about, _):
         return about
 
 
-def epochs_of(path: Path) -> int:
-    """Return the number of epochs of a checkpoint."""
-    try:
-        return int(about_of(path)["epoch"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, str(error)) from error
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any], str]]:
+    """Open a checkpoint, with its metadata, which are verified, and the digest of its tensors."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -100,13 +89,15 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             version = metadata.get("version", "")
             read = {**metadata, "version": int(version) if version.isdecimal() else version}
             FORMAT.check(path, read, what="a")
-            yield file, metadata
+            about, digest = metadata.get("about", ""), metadata.get("tensors", "")
+            if _digest_of_all(about, digest) != metadata.get("sha256"):
+                raise _damaged(path, _CHANGED)
+            yield file, json.loads(about), digest
     except (SafetensorError, OSError) as error:
-        raise damaged(path, str(error)) from error
+        raise _damaged(path, str(error)) from error
 
 
-def damaged(path: Path, got: str) -> CorruptFile:
-    """Return the error of a damaged checkpoint."""
+def _damaged(path: Path, got: str) -> CorruptFile:
     return CorruptFile(
         f"{path} is damaged",
         expected="a checkpoint of this training run",
@@ -127,11 +118,15 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
-def _digest(tensors: dict[str, Array], about: str) -> str:
-    # Safetensors notices a file that was cut off, but no changed byte.
-    digest = hashlib.sha256(about.encode())
+# Safetensors notices a file that was cut off, but no changed byte.
+def _digest(tensors: dict[str, Array]) -> str:
+    digest = hashlib.sha256()
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _digest_of_all(about: str, tensors: str) -> str:
+    return hashlib.sha256(f"{about} {tensors}".encode()).hexdigest()

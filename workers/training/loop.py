@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -68,18 +67,9 @@ class Position:
     bad: int = 0
 
     @classmethod
-    def of(cls, about: dict[str, Any], steps: int | None = None) -> Position:
-        """Return a checkpoint's position; ValueError, TypeError or KeyError if it has none.
-
-        steps  of an epoch, if known
-        """
-        names = ("epoch", "step", "best_epoch", "bad")
-        epoch, step, best_epoch, bad = (operator.index(about[name]) for name in names)
-        if min(epoch, step, best_epoch, bad) < 0 or (steps is not None and step >= max(steps, 1)):
-            raise ValueError(f"epoch {epoch}, step {step} of {steps}")
-        best = about["best"]
-        best = best if best is None else float(best)
-        return cls(epoch, step, best_epoch, best, about["scores"], bad)
+    def of(cls, about: dict[str, Any]) -> Position:
+        """Return a checkpoint's position."""
+        return cls(**{each.name: about[each.name] for each in fields(cls)})
 
 
 class Step(NamedTuple):

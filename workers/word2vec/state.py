@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.arrays import AnyArray, Array
-from penstock.errors import CorruptFile
 from penstock.files import FileEntry, npy_writer
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
@@ -64,7 +63,7 @@ class Sums:
 
     @staticmethod
     def of(body: dict[str, Any]) -> Sums:
-        """Return a checkpoint's sums; ValueError, TypeError or KeyError if they are damaged."""
+        """Return a checkpoint's sums."""
         loss = body["last_loss"]
         epoch, total = (Losses(**body[name]) for name in ("epoch", "total"))
         return Sums(epoch, total, math.nan if loss is None else float(loss))
@@ -151,36 +150,23 @@ class Checkpoints:
                 old.unlink(missing_ok=True)
         return [each.result() for each in made]
 
-    def last(self, sentences: int | None = None) -> Saved | None:
+    def last(self) -> Saved | None:
         """Return the last checkpoint's metadata, if there is one; its vectors are not read."""
         path = self.folder / LAST
         if not path.is_file():
             return None
         _, about = checkpoint.load(path)
-        try:
-            first, second = (FileEntry(**file) for file in about["files"])
-            position, sums = Position.of(about, sentences), Sums.of(about["sums"])
-            return Saved(about["number"], position, sums, (first, second))
-        except (ValueError, KeyError, TypeError) as error:
-            raise checkpoint.damaged(path, f"a position that is damaged: {error}") from error
+        first, second = (FileEntry(**file) for file in about["files"])
+        return Saved(about["number"], Position.of(about), Sums.of(about["sums"]), (first, second))
 
-    def load(
-        self, epochs: int, sentences: int, shape: tuple[int, int]
-    ) -> tuple[Position, Sums, tuple[AnyArray, AnyArray]] | None:
-        """Return the last checkpoint of a run of these epochs, if any; its vectors are mapped."""
-        if (found := self.last(sentences)) is None:
+    def load(self) -> tuple[Position, Sums, tuple[AnyArray, AnyArray]] | None:
+        """Return the last checkpoint, if any; its vectors are mapped."""
+        if (found := self.last()) is None:
             return None
         for file in found.files:
             file.check_size(self.folder, listed_in=LAST, remedy=_START_OVER)
             file.check_sum(self.folder, remedy=_START_OVER)
         one, other = (load_npy(self.folder / file.name, remedy=_START_OVER) for file in found.files)
-        if found.position.epoch > epochs or {one.shape, other.shape} != {shape}:
-            raise CorruptFile(
-                f"{self.folder / LAST} is not of this training run",
-                expected=f"{epochs} epochs, and vectors of {shape}",
-                got=f"epoch {found.position.epoch}, vectors of {one.shape} and {other.shape}",
-                remedy=_START_OVER,
-            )
         return found.position, found.sums, (one, other)
 
     @property

@@ -215,10 +215,7 @@ class _Trainer(Trainer):
 
     def load(self) -> Position | None:
         """Load the last checkpoint."""
-        saved = self.checkpoints.load(
-            self.training.epochs, self.corpus.sentences, self.vectors[0].shape
-        )
-        if saved is None:
+        if (saved := self.checkpoints.load()) is None:
             return None
         position, self.sums, vectors = saved
         for mine, theirs in zip(self.vectors, vectors, strict=True):

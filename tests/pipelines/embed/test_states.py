@@ -10,7 +10,14 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import CorruptFile, GraphError, InputError, PenstockWarning, UsageError
+from penstock.errors import (
+    CorruptFile,
+    GraphError,
+    InputError,
+    MissingFile,
+    PenstockWarning,
+    UsageError,
+)
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.comm.single import SingleRank
@@ -170,6 +177,10 @@ def test_places_that_are_not_there_are_refused(graph, tmp_path):
     places[3] = 10**6
     np.save(path, places)
     with pytest.raises(CorruptFile) as error:
+        embed.export(run, tmp_path / "v")
+    assert path.name in str(error.value)
+    path.unlink()  # without it every vector would get another node's id
+    with pytest.raises(MissingFile) as error:
         embed.export(run, tmp_path / "v")
     assert path.name in str(error.value)
 

@@ -28,7 +28,7 @@ class Small:
         schedule = {key: options.pop(key) for key in ("relabel",) if key in options}
         self.checkpoints = Checkpoints(folder)
         last = self.checkpoints.load("last") if self.checkpoints.has("last") else None
-        versions = self.checkpoints.versions(self.geometry, last)
+        versions = self.checkpoints.versions(last)
         threads = options.pop("threads", 3)
         self.table = open_table(folder, self.geometry, *versions, threads=threads, device=False)
         self.schedule = BucketSchedule(order(name, partitions, capacity), seed=1, **schedule)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.bounds import check_indices, check_indptr, check_length
+from penstock.bounds import check_indices, check_length
 from penstock.csr import id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.files import save_npy
@@ -85,24 +85,19 @@ class NodeLayout:
         return self.order[start:stop]
 
     def save(self, folder: Path) -> None:
-        """Write it to ``folder``."""
-        save_npy(folder, "starts.npy", self.starts)
+        """Write the positions to ``folder``; checkpoints have the starts."""
         if self.positions is not None:
             save_npy(folder, "places.npy", self.positions)
 
     @staticmethod
-    def open(folder: Path) -> NodeLayout:
-        """Return the saved layout, mapped, with every position checked."""
-        path, where = folder / "starts.npy", folder / "places.npy"
-        starts = np.array(load_npy(path, remedy=RESTORE))
-        check_indptr(
-            starts, int(starts[-1]) if starts.ndim and len(starts) else 0, path, remedy=RESTORE
-        )
-        if not where.exists():
+    def open(folder: Path, starts: Array) -> NodeLayout:
+        """Return the layout of a checkpoint's starts, its positions mapped, and each checked."""
+        if len(starts) == 2:
             return NodeLayout(starts)
-        nodes, positions = int(starts[-1]), load_npy(where, remedy=RESTORE)
-        check_length(positions, nodes, where, remedy=RESTORE)
-        check_indices(positions, nodes, where, remedy=RESTORE)
+        path, nodes = folder / "places.npy", int(starts[-1])
+        positions = load_npy(path, remedy=RESTORE)
+        check_length(positions, nodes, path, remedy=RESTORE)
+        check_indices(positions, nodes, path, remedy=RESTORE)
         return NodeLayout(starts, positions)
 
 

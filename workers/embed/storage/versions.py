@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, GraphError, PenstockError
+from penstock.errors import GraphError, PenstockError
 from penstock.workers.embed.storage import Geometry, file_name
 from penstock.workers.training import checkpoint
 
@@ -71,15 +71,12 @@ class Checkpoints:
         """Return the path of the checkpoint of that name."""
         return self.folder / f"{name}.safetensors"
 
-    def versions(
-        self, geometry: Geometry, last: Checkpoint | None
-    ) -> tuple[Sequence[int] | None, int]:
+    def versions(self, last: Checkpoint | None) -> tuple[Sequence[int] | None, int]:
         """Return the versions to resume from, None for initial ones, and the last number."""
         # A run that was killed between the two may have a best checkpoint newer than the last.
         number = self._about(BEST)["number"] if self.has(BEST) else 0
         if last is None:
             return None, number
-        _check_geometry(self.path(LAST), last.geometry, geometry)
         return last.versions, max(number, last.number)
 
     def load(self, name: str = LAST) -> Checkpoint:
@@ -120,7 +117,7 @@ class Checkpoints:
 
     def _load(self, name: str) -> Checkpoint:
         tensors, about = checkpoint.load(self.path(name))
-        geometry, versions = _checked(self.path(name), about)
+        geometry, versions = Geometry(**about["geometry"]), tuple(about["partitions"])
         return Checkpoint(name, about["number"], geometry, versions, tensors, about["about"])
 
     def save(
@@ -162,36 +159,4 @@ class Checkpoints:
                     path.unlink(missing_ok=True)
 
     def _about(self, name: str) -> dict[str, Any]:
-        about = checkpoint.about_of(self.path(name))
-        _checked(self.path(name), about)
-        return about
-
-
-def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[int, ...]]:
-    """Return the geometry and the versions of a checkpoint, or raise if they are impossible."""
-    try:
-        geometry, versions = Geometry(**about["geometry"]), tuple(about["partitions"])
-        if type(number := about["number"]) is not int or number < 1:
-            raise ValueError(f"number {number!r}")
-        if not isinstance(about["about"], dict):
-            raise ValueError(f"{about['about']!r} for about")
-        if any(size < (name != "states") for name, size in asdict(geometry).items()):
-            raise ValueError(f"a table of {geometry}")
-        if len(versions) != geometry.partitions:
-            raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
-        for partition, one in enumerate(versions):
-            if type(one) is not int or not 0 <= one <= number:
-                raise ValueError(f"version {one!r} of partition {partition}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise checkpoint.damaged(path, f"no versions of a table: {error}") from error
-    return geometry, versions
-
-
-def _check_geometry(path: Path, found: Geometry, geometry: Geometry) -> None:
-    if found != geometry:
-        raise CorruptFile(
-            f"{path} is a checkpoint of another table",
-            expected=str(geometry),
-            got=str(found),
-            remedy="Give the options that it was made with, or train in another folder",
-        )
+        return checkpoint.about_of(self.path(name))
