@@ -28,7 +28,6 @@ from enum import IntEnum
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
 
 ALIGNMENT = 4096  # of O_DIRECT: offsets, sizes and addresses are its multiples
 LINE = 128  # bytes of two cache lines, which some processors fetch together
@@ -78,20 +77,9 @@ class QueueFormat:
     page_bytes: int = 128 << 10
 
     def __post_init__(self) -> None:
-        if not 1 <= self.entries <= 1024:
-            raise UsageError(
-                "a queue cannot have this many entries",
-                expected="1 to 1024, the threads of a block",
-                got=str(self.entries),
-                remedy="use more queues instead",
-            )
-        if self.page_bytes < ALIGNMENT or self.page_bytes % ALIGNMENT:
-            raise UsageError(
-                "pages of a queue cannot have this size",
-                expected=f"a multiple of {ALIGNMENT} bytes",
-                got=f"{self.page_bytes} bytes",
-                remedy=f"round it up to {-(-max(self.page_bytes, 1) // ALIGNMENT) * ALIGNMENT}",
-            )
+        assert 1 <= self.entries <= 1024, self.entries  # the threads of a block
+        assert self.page_bytes >= ALIGNMENT, self.page_bytes
+        assert self.page_bytes % ALIGNMENT == 0, self.page_bytes
 
     @property
     def commands_at(self) -> int:
@@ -154,14 +142,3 @@ def aligned(memory: Array, size: int) -> Array:
 def tag(number: int, entries: int) -> int:
     """Return the upper half of the tag of the number-th completion: the lap, from 1."""
     return (number // entries + 1) & 0xFFFFFFFF
-
-
-def check_range(offset: int, size: int) -> None:
-    """Raise unless O_DIRECT can move ``size`` bytes at ``offset``."""
-    if offset % ALIGNMENT or size % ALIGNMENT:
-        raise UsageError(
-            "a transfer through queues begins or ends within a block of the disk",
-            expected=f"offset and size that are multiples of {ALIGNMENT} bytes",
-            got=f"{size} bytes at {offset}",
-            remedy="pad the data in the file",
-        )

@@ -19,7 +19,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.errors import MissingExtra, PenstockError, UsageError
+from penstock.errors import MissingExtra, PenstockError
 from penstock.kernels.cuda.gnn.launch import lanes_together, matrix, partial_sums
 from penstock.kernels.cuda.module import launch_blocks
 
@@ -71,21 +71,9 @@ def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = Fa
     # transpose of a @ b is b's times a's.
     (first, first_step), (second, second_step) = _stored(b), _stored(a)
     is_transposed, out_step = _stored(out)
-    if is_transposed:
-        raise UsageError(
-            "a product is written row by row",
-            expected="rows of contiguous values",
-            got=f"strides of {out.strides} bytes",
-            remedy="allocate it with cupy.empty",
-        )
+    assert not is_transposed, out.strides
     sizes = (columns, rows, inner, first_step, second_step, out_step)
-    if max(sizes) > _MOST:
-        raise PenstockError(
-            "a product of matrices is too large for cuBLAS",
-            expected=f"at most {_MOST} rows, columns and values between two rows",
-            got=_shapes(a, b, out),
-            remedy="multiply some of the rows at a time",
-        )
+    assert max(sizes) <= _MOST, _shapes(a, b, out)
     handle = _handle(cp.cuda.Device().id, int(cp.cuda.get_current_stream().ptr), tf32)
     status = _function(name)(
         handle.value,
@@ -156,20 +144,9 @@ def _work(tile: tuple[int, int], down: int, along: int) -> tuple[int, int]:
 
 def _check(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
     kind = a.dtype.char
-    if kind not in _NAMES or not kind == b.dtype.char == out.dtype.char:
-        raise UsageError(
-            "matrices of such types cannot be multiplied",
-            expected="float32 or float64, the same for all three",
-            got=", ".join(str(array.dtype) for array in (a, b, out)),
-            remedy="convert them with astype('float32')",
-        )
-    fits = a.ndim == b.ndim == out.ndim == 2 and a.shape[1] == b.shape[0]
-    if not fits or out.shape != (a.shape[0], b.shape[1]):
-        raise UsageError(
-            "matrices of such shapes cannot be multiplied",
-            expected="(rows, inner) times (inner, columns) into (rows, columns)",
-            got=_shapes(a, b, out),
-        )
+    assert kind == b.dtype.char == out.dtype.char, (a.dtype, b.dtype, out.dtype)
+    assert a.shape[1] == b.shape[0], _shapes(a, b, out)
+    assert out.shape == (a.shape[0], b.shape[1]), _shapes(a, b, out)
     return _NAMES[kind]
 
 
@@ -180,14 +157,9 @@ def _stored(matrix: DeviceArray) -> tuple[int, int]:
     # With one row or one column, the stride along it has no meaning.
     if (columns == 1 or along == size) and (rows == 1 or _apart(down, columns, size)):
         return _AS_IT_IS, columns if rows == 1 else down // size
-    if (rows == 1 or down == size) and (columns == 1 or _apart(along, rows, size)):
-        return _TRANSPOSED, rows if columns == 1 else along // size
-    raise UsageError(
-        "the values of a matrix are not contiguous",
-        expected="rows or columns of contiguous values",
-        got=f"strides of {matrix.strides} bytes",
-        remedy="pass a copy made with cupy.ascontiguousarray",
-    )
+    assert rows == 1 or down == size, matrix.strides
+    assert columns == 1 or _apart(along, rows, size), matrix.strides
+    return _TRANSPOSED, rows if columns == 1 else along // size
 
 
 def _apart(stride: int, length: int, size: int) -> bool:

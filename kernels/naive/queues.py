@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.queue_rules import (
+    ALIGNMENT,
     Operation,
     Producer,
     Queue,
@@ -18,7 +19,6 @@ from penstock.kernels.queue_rules import (
     QueueMemory,
     Status,
     aligned,
-    check_range,
     tag,
 )
 
@@ -51,7 +51,7 @@ class Queues:
 
         patience  seconds that a round may take
         """
-        check_range(offset, data.nbytes)
+        assert offset % ALIGNMENT == data.nbytes % ALIGNMENT == 0, (offset, data.nbytes)
         flat = data.reshape(-1).view(np.uint8)
         result = np.zeros(2, np.int64)
         form, queues = self.shared.form, self.shared.queues

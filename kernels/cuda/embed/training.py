@@ -11,7 +11,6 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import AnyArray, DeviceArray
-from penstock.errors import UsageError
 from penstock.kernels.cuda.embed import wide
 from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
 from penstock.kernels.cuda.embed.matrices import MatrixBatch
@@ -441,23 +440,8 @@ def _bits(flags: list[bool]) -> int:
 
 def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
     widest = widest_distance() if rules.is_distance else WIDEST_PRODUCT
-    if rules.has_matrices:
-        widest = WIDEST
-    if not 1 <= rules.dim <= widest:
-        raise UsageError(
-            "embeddings of this dimension cannot be trained on a GPU",
-            expected=f"1 to {widest}",
-            got=str(rules.dim),
-            remedy="choose a smaller --dim, or train on CPUs",
-        )
+    assert 1 <= rules.dim <= (WIDEST if rules.has_matrices else widest), rules.dim
     for table in (nodes, relations):
-        if table is None:
-            continue
-        for array in (table.values, table.state):
-            if array is not None and array.dtype != np.float32:
-                raise UsageError(
-                    "a table of embeddings on a GPU has a layout that its kernels cannot change",
-                    expected="float32",
-                    got=str(array.dtype),
-                    remedy="convert it with astype('float32')",
-                )
+        if table is not None:
+            assert table.values.dtype == np.float32, table.values.dtype
+            assert table.state is None or table.state.dtype == np.float32, table.state.dtype

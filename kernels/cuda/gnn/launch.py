@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from penstock.arrays import AnyArray, DeviceArray
-from penstock.errors import UsageError
 from penstock.kernels.gnn_rules import Dropout, Epilogue
 
 NULL = np.uint64(0)
@@ -21,24 +20,12 @@ _SUMMING_BLOCKS = 1024  # the most that share a sum; the same on every GPU
 
 def c_value(x: DeviceArray) -> str:
     """Return the type of values in C++."""
-    return _c_name("features", x, _C_VALUES)
+    return _C_VALUES[str(x.dtype)]
 
 
 def c_id(ids: AnyArray) -> str:
     """Return the type of ids in C++."""
-    return _c_name("ids", ids, _C_IDS)
-
-
-def _c_name(what: str, array: AnyArray, names: dict[str, str]) -> str:
-    dtype = str(array.dtype)
-    if dtype not in names:
-        raise UsageError(
-            f"a GPU kernel does not support the type of its {what}",
-            expected=" or ".join(names),
-            got=dtype,
-            remedy=f"convert them with astype('{next(iter(names))}')",
-        )
-    return names[dtype]
+    return _C_IDS[str(ids.dtype)]
 
 
 def vector(array: AnyArray | None, x: DeviceArray) -> Any:
@@ -53,25 +40,14 @@ def matrix(array: AnyArray | None) -> tuple[Any, np.int64]:
     """Return an array of rows, and their stride in values."""
     if array is None:
         return NULL, np.int64(0)
-    if array.shape[1] > 1 and array.strides[1] != array.itemsize:
-        raise UsageError(
-            "the values of a row are not contiguous",
-            expected="rows of contiguous values",
-            got=f"strides of {array.strides} bytes",
-            remedy="pass a copy made with cupy.ascontiguousarray",
-        )
+    assert array.shape[1] <= 1 or array.strides[1] == array.itemsize, array.strides
     return array, np.int64(array.strides[0] // array.itemsize)
 
 
 def flat(array: AnyArray, dtype: DTypeLike) -> AnyArray:
     """Return an array for a kernel to write, which must be contiguous and of this type."""
-    if array.dtype != dtype or not array.flags.c_contiguous:
-        raise UsageError(
-            "a GPU kernel cannot write to such an array",
-            expected=f"{np.dtype(dtype)} without gaps",
-            got=f"{array.dtype} with strides of {array.strides} bytes",
-            remedy=f"allocate it with cupy.empty(..., '{np.dtype(dtype)}')",
-        )
+    assert array.dtype == dtype, array.dtype
+    assert array.flags.c_contiguous, array.strides
     return array
 
 
@@ -103,21 +79,10 @@ def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
         np.uint64(drop.seed & (2**64 - 1)),
         np.uint32(drop.stream),
         np.uint32(drop.step & (2**32 - 1)),
-        NULL if drop.epoch_at is None else _epoch(drop.epoch_at),
+        NULL if drop.epoch_at is None else flat(drop.epoch_at, np.uint32),
         np.uint64(drop.below),
         kind(drop.scale),
     )
-
-
-def _epoch(at: AnyArray) -> AnyArray:
-    if at.dtype != np.uint32 or at.size != 1:
-        raise UsageError(
-            "dropout cannot read its epoch from such an array",
-            expected="one uint32",
-            got=f"{at.size} of {at.dtype}",
-            remedy="pass cupy.zeros(1, 'uint32')",
-        )
-    return at
 
 
 def epilogue_arguments(epilogue: Epilogue | None, x: DeviceArray) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.queue_rules import (
     ALIGNMENT,
@@ -21,7 +20,6 @@ from penstock.kernels.queue_rules import (
     QueueFormat,
     QueueMemory,
     aligned,
-    check_range,
 )
 
 _FILE = "queues/transfer"
@@ -57,14 +55,9 @@ class Queues:
 
         patience  seconds that a round of a queue may take
         """
-        check_range(offset, data.nbytes)
-        if not data.flags.c_contiguous or data.data.ptr % 16:
-            raise UsageError(
-                "a transfer through queues cannot use such an array",
-                expected="values without gaps, from a multiple of 16 bytes on",
-                got=f"strides of {data.strides} bytes at {data.data.ptr:#x}",
-                remedy="allocate it with cupy.empty",
-            )
+        assert offset % ALIGNMENT == data.nbytes % ALIGNMENT == 0, (offset, data.nbytes)
+        assert data.flags.c_contiguous, data.strides
+        assert data.data.ptr % 16 == 0, data.data.ptr
         form, result = self.shared.form, cp.zeros(2, np.int64)
         launch_blocks(
             _FILE,
