@@ -176,7 +176,6 @@ class _Block:
             label_kind=None,
             labels=None,
             splits=np.full(self.count, -1, np.int8),
-            outputs=0,
             whole_rows=(sums, loops),
         )
 

@@ -157,7 +157,6 @@ class State:
             "model": self.task.model.to_dict(),
             "training": asdict(self.training),
             "graph": str(self.task.graph),
-            "outputs": self.network.local.outputs,
             "label_kind": self.network.local.label_kind,
             "steps": self.steps_before,
             "known": self.known,

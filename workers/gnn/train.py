@@ -260,10 +260,10 @@ class _Trainer(Trainer):
         return finish
 
     def _terms(self) -> int:
-        local = self.local
-        count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
+        count = np.array([np.count_nonzero(self.local.counted == 0)], np.int64)
         self.comm.allreduce(count)
-        return int(count[0]) * (local.outputs if self.loss_kind == "binary" else 1)
+        outputs = self.model.layers[-1].channels or 1
+        return int(count[0]) * (outputs if self.loss_kind == "binary" else 1)
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:

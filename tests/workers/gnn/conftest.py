@@ -82,7 +82,7 @@ def one_rank():
 
     def make(csr, features, outputs, *, symmetric, weighted=False):
         nodes, rng = csr.rows, np.random.default_rng(0)
-        both = {"nodes": nodes, "columns": nodes, "edges": csr.edges, "outputs": outputs}
+        both = {"nodes": nodes, "columns": nodes, "edges": csr.edges}
         both |= {"symmetric": symmetric, "features": features}
         of_rank = {"rank": 0, "size": 1, "owned": nodes, "interior": nodes, "label_kind": "class"}
         local = LocalGraph(
@@ -95,7 +95,13 @@ def one_rank():
             splits=np.array([0] * (nodes - 3) + [1, 2, -1], np.int8),
         )
         nonzeros = features.nnz if sp.issparse(features) else int(np.count_nonzero(features))
-        both |= {"features": features.shape[1], "nonzeros": nonzeros, "rows": nodes, "ranks": 1}
+        both |= {
+            "features": features.shape[1],
+            "nonzeros": nonzeros,
+            "rows": nodes,
+            "ranks": 1,
+            "outputs": outputs,
+        }
         return local, Facts(**both, labels="class", weighted=weighted, on_gpu=False)
 
     return make

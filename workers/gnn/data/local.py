@@ -20,7 +20,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
-from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.manifest import Manifest
@@ -63,7 +62,6 @@ class LocalGraph:
     labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
                   (indptr int64, classes int32, labelled bool); or None
     splits         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
-    outputs       classes of the whole graph; 1 for values, 0 without labels
     whole_rows    if some rows are left out: the sum of each column's row, and its number of loops
     """
 
@@ -83,7 +81,6 @@ class LocalGraph:
     label_kind: str | None
     labels: Any
     splits: Array
-    outputs: int
     send: dict[int, Array] = field(default_factory=dict)
     receive: dict[int, slice] = field(default_factory=dict)
     whole_rows: tuple[Array, Array] | None = None
@@ -120,7 +117,7 @@ def open_local(
         return read_nodes(stored, manifest, graph, comm, for_training=for_training)
 
     if partition is None:
-        _check_parts(graph, 1, comm)
+        assert comm.size == 1
         with resources().copies.hold(graph) as path:
             opened = Graph.open(path)
             yield _local(
@@ -133,24 +130,13 @@ def open_local(
             )
         return
     parts = PartitionManifest.load(partition)
-    _check_parts(partition, parts.k, comm)
+    assert parts.k == comm.size
     parts.check_graph(partition, graph)
     manifest, rank = Manifest.load(graph), comm.rank
     with resources().copies.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
         found = read(nodes_of_part(part), manifest)
         yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
-
-
-def _check_parts(path: Path, parts: int, comm: AnyCommunicator) -> None:
-    if parts != (size := comm.size):
-        ranks = f"{size} ranks" if size > 1 else "one rank"
-        raise UsageError(
-            f"{path} has {parts} parts, for {ranks}"
-            if parts > 1
-            else f"{path} is in one part, for {ranks}",
-            remedy=f"Make a partition with penstock partition GRAPH -k {size}",
-        )
 
 
 def _local(
@@ -163,12 +149,7 @@ def _local(
     *,
     weighted: bool,
 ) -> LocalGraph:
-    if weighted and csr.weights is None:
-        raise UsageError(
-            f"{graph} has no weights",
-            expected="edge weights for a weighted training",
-            remedy="Train without --weighted, or give penstock etl the column with --weight",
-        )
+    assert csr.weights is not None or not weighted
     columns, owned = len(ids), csr.rows
     order, interior = interior_first(csr.indptr, csr.indices, owned)
     weights = csr.weights if weighted else None
@@ -198,7 +179,6 @@ def _local(
         label_kind=found.label_kind,
         labels=found.labels,
         splits=found.splits,
-        outputs=found.outputs,
         send={peer: np.asarray(rows, np.intp) for peer, rows in send.items()},
         receive={} if part is None else part.receive,
     )

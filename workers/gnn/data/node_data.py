@@ -47,7 +47,6 @@ class NodeData:
     label_kind: str | None
     labels: Any
     splits: Array
-    outputs: int
 
     def reordered(self, order: Array) -> NodeData:
         """Return rows in another order."""
@@ -122,13 +121,11 @@ def read_nodes(
     *,
     for_training: bool,
 ) -> NodeData:
-    """Return data to train on, or raise if something is missing; every rank calls it.
+    """Return data to train on, or raise if some cannot be used; every rank calls it.
 
     Without ``for_training`` labels and splits may be missing.
     """
     kind = manifest.labels
-    if for_training:
-        _check_there(stored, manifest, graph)
     features = checked_features(stored, manifest, graph)
     labels = None if kind is None else _labels(stored, manifest, graph)
     splits = np.full(len(stored.ids), -1, np.int8)
@@ -136,26 +133,9 @@ def read_nodes(
         splits = np.asarray(stored.splits, np.int8).view(np.ndarray)
         if len(splits) and not -1 <= splits.min() <= splits.max() < len(SPLITS):
             raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", splits)
-    outputs = _outputs(labels, manifest, comm)
     if for_training:
         _check_selected(labels, splits, graph, comm)
-    return NodeData(features, kind, labels, splits, outputs)
-
-
-def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
-    if manifest.labels is None:
-        raise UsageError(
-            f"{graph} has no labels",
-            expected="labels to train on",
-            remedy="Name their column with penstock etl --label",
-        )
-    if stored.splits is None:
-        raise UsageError(
-            f"{graph} has no splits",
-            expected="nodes to train on, and others to validate on",
-            remedy="Draw one with penstock gnn train --split 0.6 0.2 0.2, or in the graph with "
-            "penstock etl --split-nodes 0.6 0.2 0.2",
-        )
+    return NodeData(features, kind, labels, splits)
 
 
 # -- features --------------------------------------------------------------------------------------
@@ -164,12 +144,8 @@ def _check_there(stored: Stored, manifest: Manifest, graph: Path) -> None:
 def checked_features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     """Return the features of nodes as float32, or raise if one is missing or not finite."""
     features, entry = stored.features, manifest.features
-    if features is None or entry is None:
-        raise UsageError(
-            f"{graph} has no features",
-            expected="features of every node",
-            remedy="Give them to penstock etl with --features or --feature-columns",
-        )
+    assert features is not None
+    assert entry is not None
     width = entry.width if stored.columns is None else len(stored.columns)
     if features.shape != (len(stored.ids), width):
         raise CorruptFile(
@@ -270,28 +246,11 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     return numbers
 
 
-def _outputs(labels: Any, manifest: Manifest, comm: AnyCommunicator) -> int:
-    if manifest.labels is None or manifest.labels == "value":
-        return int(manifest.labels is not None)
-    if manifest.classes is not None:
-        return len(manifest.classes)
-    numbers = labels[1] if isinstance(labels, tuple) else labels
-    largest = np.array([numbers.max(initial=-1)], np.int64)
-    comm.allreduce(largest, "max")
-    return int(largest[0]) + 1
-
-
 def _check_selected(labels: Any, splits: Array, graph: Path, comm: AnyCommunicator) -> None:
     train = splits == _TRAIN
     known = train & labelled(labels)
     counts = np.array([np.count_nonzero(train), np.count_nonzero(known)], np.int64)
     comm.allreduce(counts)
-    if not counts[0]:
-        raise UsageError(
-            f"no node of {graph} is in the split train",
-            remedy="Draw a split with penstock gnn train --split, or in the graph with penstock "
-            "etl --split-nodes",
-        )
     if not counts[1]:
         raise UsageError(
             f"none of the {counts[0]} nodes of {graph} in the split train has a label",

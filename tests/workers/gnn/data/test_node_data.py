@@ -15,8 +15,6 @@ NAN[4, 1] = np.nan
 BAD = {  # what the error names
     "nan": ({"features": NAN}, "'n4'"),
     "sparse nan": ({"features": sp.csr_matrix(NAN)}, "'n4'"),
-    "no labels": ({"labels": None, "label": None}, "labels"),
-    "no splits": ({"split": None}, "splits"),
     "outside": ({"label": np.array([0, 1, 0, 2, 0, 1], np.int32)}, "'n3'"),
     "several, outside": (
         {
