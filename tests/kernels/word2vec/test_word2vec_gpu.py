@@ -189,32 +189,13 @@ def test_start_rows_and_tables_are_those_of_naive():
     np.testing.assert_array_equal(keep.get(), naive.keep_thresholds(counts, 1e-2))
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [
-        np.array([5]),
-        np.full(7, 3),
-        np.array([0, 0, 9, 0, 1]),
-        np.r_[np.arange(50) % 2, 10**9],
-        np.random.default_rng(0).zipf(1.3, 50_000) % 10**7,
-        np.random.default_rng(1).zipf(2, 1000) * 0.1,  # counts to another power
-    ],
-    ids=["one", "equal", "zeros", "hub", "zipf", "powers"],
-)
-def test_noise_is_paired_as_by_naive(counts):
+def test_noise_is_drawn_as_by_naive():
     from penstock.kernels.cuda import word2vec
 
-    chance, alias = (each.get() for each in word2vec.noise_table(counts))
-    true_chance, true_alias = naive.noise_table(counts)
-    assert (chance.dtype, alias.dtype) == (np.uint32, np.int32)
-    assert np.mean(alias == true_alias) > 0.95
-    own = chance / 2**32
-    odds = np.bincount(alias, 1 - own, len(counts)) + own
-    true = counts**0.75 / (counts**0.75).sum() * len(counts)
-    np.testing.assert_allclose(odds, true, rtol=1e-6, atol=1e-6)
-    assert not odds[counts == 0].any()
-    if len(counts) < 1000:
-        np.testing.assert_allclose(own, true_chance / 2**32, atol=1e-8)
+    counts = np.random.default_rng(0).zipf(1.3, 50_000) % 10**7
+    for ours, true in zip(word2vec.noise_table(counts), naive.noise_table(counts), strict=True):
+        assert ours.dtype == true.dtype
+        np.testing.assert_array_equal(ours.get(), true)
 
 
 def test_nothing_to_train_on():
