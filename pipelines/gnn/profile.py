@@ -1,13 +1,13 @@
 """Where the time of an epoch goes: a table by rank, and a timeline of one epoch.
 
-profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...]}
+profile.json: {"ranks": [{"kinds": {kind: median seconds of an epoch}, "timeline": [[epoch, name,
+kind, start, end], ...]}, ...]}
 Epochs count from 0 in this run. A span may be inside another one, whose own time is the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 _WIDTH = 72  # characters of an epoch
@@ -20,36 +20,23 @@ _KINDS = ("compute", "halo", "gradient")
 Spans = Sequence[Sequence[Any]]
 
 
-def rank_times(profile: dict[str, Any]) -> list[dict[str, float]]:
-    """Return the median seconds per epoch of each kind, by rank.
-
-    halo, gradient  packing, waiting for messages and slower ranks, adding
-    imbalance       the rank's computing time over the mean of all ranks
-    """
-    found = []
-    for rank in profile["ranks"]:
-        epochs = _by_epoch(rank["timeline"])
-        # The first epoch compiles, and spans after the last are not a whole epoch.
-        whole = [n for n, spans in epochs.items() if n and _is_whole(spans)]
-        own = {n: _own_seconds(epochs[n]) for n in whole}
-        times: dict[str, float] = {}
-        for kind in _KINDS:
-            times[kind] = median([own[n].get(kind, 0.0) for n in whole] or [0.0])
-        found.append(times)
-    mean = sum(times["compute"] for times in found) / len(found)
-    return [{**times, "imbalance": times["compute"] / mean if mean else 1.0} for times in found]
-
-
 def profile_text(profile: dict[str, Any]) -> str:
     """Return the table and the timeline."""
-    return "\n".join([*_table(rank_times(profile)), "", *_timeline(profile)])
+    return "\n".join(
+        [*_table([rank["kinds"] for rank in profile["ranks"]]), "", *_timeline(profile)]
+    )
 
 
 def _table(ranks: list[dict[str, float]]) -> list[str]:
+    mean = sum(times["compute"] for times in ranks) / len(ranks)
     heads = [("rank", ""), ("compute", "ms"), ("halo", "ms"), ("allreduce", "ms")]
     heads += [("imbalance", "")]
     rows = [
-        [str(number), *(_ms(times[kind]) for kind in _KINDS), f"{times['imbalance']:.2f}"]
+        [
+            str(number),
+            *(_ms(times[kind]) for kind in _KINDS),
+            f"{times['compute'] / mean:.2f}" if mean else "",
+        ]
         for number, times in enumerate(ranks)
     ]
     if len(ranks) == 1:

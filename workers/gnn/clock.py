@@ -27,14 +27,6 @@ KINDS: tuple[Kind, ...] = ("compute", "halo", "gradient", "other")
 _DRAWN = 8  # of the last epochs, in a profile
 
 
-class Total(NamedTuple):
-    """The time of all spans of one name, without inner spans."""
-
-    kind: Kind
-    seconds: float
-    times: int
-
-
 class Row(NamedTuple):
     """One span of the timeline; seconds since the clock started."""
 
@@ -55,32 +47,20 @@ class Clock:
     def __init__(self, timeline: bool = False, settle: Callable[[], None] | None = None) -> None:
         self.settle = settle
         self._rows: list[Row] | None = [] if timeline else None
-        self._spans: dict[str, _Span] = {}
         self._origin = perf_counter()
         self._epoch = 0
         self._open: list[_Span] = []
         self._kinds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
 
     def span(self, name: str, kind: Kind) -> _Span:
-        """Return a context whose time counts for ``name``; a name always has the same kind."""
-        found = self._spans.get(name)
-        if found is None or found.entered:  # nested in a span of the same name
-            found = _Span(self, name, kind, found)
-            if found.within is None:
-                self._spans[name] = found
-        return found
+        """Return a context whose time counts for ``kind``, and in the timeline for ``name``."""
+        return _Span(self, name, kind)
 
     def epoch_done(self) -> dict[Kind, float]:
         """Return the seconds of each kind since the last call, and start the next epoch."""
         done, self._kinds = self._kinds, dict.fromkeys(KINDS, 0.0)
         self._epoch += 1
         return done
-
-    def totals(self) -> dict[str, Total]:
-        """Return the total of each name over all epochs, in order of first use."""
-        return {
-            name: Total(span.kind, span.seconds, span.times) for name, span in self._spans.items()
-        }
 
     def timeline(self) -> list[Row]:
         """Return every span in order of its end; empty without a timeline."""
@@ -94,28 +74,13 @@ class Clock:
 
 
 class _Span:
-    """One name's time: entered and left many times."""
+    __slots__ = ("_clock", "_inner", "_start", "kind", "name")
 
-    __slots__ = (
-        "_clock",
-        "_inner",
-        "_start",
-        "entered",
-        "kind",
-        "name",
-        "seconds",
-        "times",
-        "within",
-    )
-
-    def __init__(self, clock: Clock, name: str, kind: Kind, within: _Span | None) -> None:
+    def __init__(self, clock: Clock, name: str, kind: Kind) -> None:
         self._clock, self.name, self.kind = clock, name, kind
-        self.within = within  # the span of the same name around this one
-        self.seconds, self.times, self.entered = 0.0, 0, False
-        self._start = self._inner = 0.0
+        self._start = self._inner = 0.0  # when it began; seconds of spans inside
 
     def __enter__(self) -> None:
-        self.entered, self._inner = True, 0.0
         self._clock._open.append(self)
         if self._clock.settle is not None:
             self._clock.settle()
@@ -126,16 +91,11 @@ class _Span:
             self._clock.settle()
         end, start = perf_counter(), self._start
         taken = end - start
-        own = taken - self._inner
         spans = self._clock._open
         spans.pop()
         if spans:
             spans[-1]._inner += taken
-        self.entered = False
-        booked = self if self.within is None else self.within
-        booked.seconds += own
-        booked.times += 1
-        self._clock._book(self, start, end, own)
+        self._clock._book(self, start, end, taken - self._inner)
 
 
 class EpochTimes:
@@ -156,11 +116,14 @@ class EpochTimes:
         """Return the median epoch."""
         return median([seconds for seconds, _ in self._epochs] or [0.0])
 
+    def kinds(self) -> dict[Kind, float]:
+        """Return this rank's median seconds of each kind."""
+        return {k: median([kinds[k] for _, kinds in self._epochs] or [0.0]) for k in KINDS}
+
     def shares(self) -> dict[str, float]:
         """Return the median seconds of each kind, the mean over ranks; every rank calls it."""
-        values = [median([kinds.get(k, 0.0) for _, kinds in self._epochs] or [0.0]) for k in KINDS]
-        slowest = np.array([values[0]])
-        total = np.array(values)
+        total = np.array([*self.kinds().values()])
+        slowest = total[:1].copy()
         self._comm.allreduce(total)
         self._comm.allreduce(slowest, "max")
         total /= self._comm.size
@@ -169,10 +132,11 @@ class EpochTimes:
         return found
 
 
-def write_profile(path: Path, comm: AnyCommunicator, clock: Clock, epochs: int) -> None:
-    """Write each rank's time by name, and the timeline of the last epochs."""
+def write_profile(
+    path: Path, comm: AnyCommunicator, clock: Clock, times: EpochTimes, epochs: int
+) -> None:
+    """Write each rank's times by kind, and the timeline of the last epochs."""
     rows = [row for row in clock.timeline() if row[0] >= epochs - _DRAWN]
-    mine = {"kinds": clock.totals(), "timeline": rows}
-    ranks = comm.allgather(mine)
+    ranks = comm.allgather({"kinds": times.kinds(), "timeline": rows})
     if comm.rank == 0:
         save_text(path, json.dumps({"ranks": ranks}))

@@ -112,7 +112,7 @@ class _Trainer(Trainer):
             self.state.save_best()
         if training.profile:
             epochs = position.epoch - ended.first_epoch
-            write_profile(run / "profile.json", self.comm, self.clock, epochs)
+            write_profile(run / "profile.json", self.comm, self.clock, self.times, epochs)
         done = time.monotonic()
         return Trained(
             epochs=position.epoch,
