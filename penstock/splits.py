@@ -242,10 +242,10 @@ class SplitFile:
             splits = np.where(splits >= 0, splits, _own_splits(graph)).astype(np.int8)
         return splits if nodes is None else splits[nodes]
 
-    def differing(self, graph: Graph) -> int:
-        """Return how many nodes have a split that differs from the graph's own."""
+    def differs(self, graph: Graph) -> bool:
+        """Return whether a node has another split than the graph's own."""
         own = _own_splits(graph) if graph.manifest.splits else -1
-        return int(np.count_nonzero(self.splits(graph) != own))
+        return bool((self.splits(graph) != own).any())
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(

@@ -23,7 +23,7 @@ from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.workers import Workers
-from penstock.splits import SplitFile, counts_text, own_split_file, split_file
+from penstock.splits import SplitFile, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import PredictBase, Predicted, PredictTask
 
@@ -293,54 +293,18 @@ def _split_for(
     """
     if same:
         return split_file(run_at, run.split), None
-    if run.split is None:
-        return _own_split_for(run_at, run, graph)
-    own = graph.manifest.splits
-    if graph.manifest.graphs is not None:
-        counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
+    file = None
+    if graph.manifest.graphs is None:  # nodes of a zoo have no unique id
+        drawn = split_file(run_at, run.split, by_id=True)
+        file = own_split_file(run_at) if drawn is None else drawn
+    if file is None:
         return None, (
-            f"the split that {run_at} drew is of another graph, and nodes of a zoo have no "
-            f"unique id: {counts}"
+            f"nodes have the split of {graph.path}, if it has one: those that {run_at} was trained "
+            "on may be among those to validate and test"
         )
-    instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
-    return split_file(run_at, run.split, by_id=True), (
-        f"the split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
-    )
-
-
-def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str | None]:
-    """Return the split that counts after training on its graph's own, and a note about it."""
-    changed = (
-        f"{graph.path} has changed since {run_at} was trained on it"
-        if str(graph.path) == run.graph
-        else f"{graph.path} is not the graph that {run_at} was trained on"
-    )
-    has_own = any(graph.manifest.splits.values())
-    file = None if graph.manifest.graphs is not None else own_split_file(run_at)
-    if file is not None:
-        moved = file.differing(graph)
-        if not moved:  # the two agree
-            return None, None
-        count = f"{moved:,} of its {graph.num_nodes:,} nodes"
-        if not has_own:
-            return file, (
-                f"{changed}, and has no split: {count} have that of the training run, found by id"
-            )
-        return file, (
-            f"{changed}: {count} are in another split there than in the training run, whose split "
-            "counts, by id"
-        )
-    why = (
-        "nodes of a zoo have no unique id"
-        if graph.manifest.graphs is not None
-        else f"{run_at} keeps no split"
-    )
-    if not has_own:
-        return None, f"{changed}, and {why}: no node is in a split"
-    return None, (
-        f"{changed}, and {why}: the split of {graph.path} counts, so nodes that were trained on "
-        "may be among those to validate and test"
-    )
+    if run.split is None and not file.differs(graph):
+        return None, None
+    return file, f"nodes of {graph.path} have the split of {run_at}, found by id, not the graph's"
 
 
 def files_of(folder: Path) -> list[Path]:
