@@ -47,6 +47,7 @@ from penstock.workers.embed.layout.buckets import (
     edges_of,
     not_shared,
 )
+from penstock.workers.embed.layout.gpu_edges import buckets_on_device, on_device, sort_on_device
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
@@ -303,7 +304,7 @@ class EmbedTrainer(Trainer):
     def load(self) -> Position | None:
         """Load the last checkpoint, and sort the edges into buckets."""
         position, training = self._loaded(), self.training
-        self.buckets = _buckets_on_device(self._buckets())
+        self.buckets = buckets_on_device(self._buckets())
         rows = 0 if self.relations is None else len(self.relations.values)
         rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
         every = batches_between(rows, training.batch or BATCH)
@@ -387,8 +388,6 @@ class EmbedTrainer(Trainer):
     def _buckets(self) -> EdgeBuckets:
         alone = self.whole and self.comm.size == 1 and self.chosen is None
         if gpu() and alone and not self.training.weighted:
-            from penstock.workers.embed.layout.gpu_edges import sort_on_device
-
             found = sort_on_device(self.graph, self.training.seed)
             if found is not None:
                 return found
@@ -565,7 +564,7 @@ class EmbedTrainer(Trainer):
                 which=phase.which * self._most_pairs + number,
             )
             draw = self.negatives.of(phase, pair, self.buffer.first_rows)
-            found.append((_on_device(edges), draw))
+            found.append((on_device(edges), draw))
         return found
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
@@ -735,21 +734,3 @@ class EmbedTrainer(Trainer):
             "known": self.initialised,
             "steps": self.steps_before,
         }
-
-
-def _buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
-    """Return the buckets on this worker's GPU, if it has one and they fit beside the rest."""
-    if not gpu():
-        return buckets
-    from penstock.workers.embed.layout.gpu_edges import buckets_on_device
-
-    return buckets_on_device(buckets)
-
-
-def _on_device(edges: PhaseEdges) -> PhaseEdges:
-    """Return edges on this worker's device."""
-    if not gpu():
-        return edges
-    from penstock.workers.embed.layout.gpu_edges import on_device
-
-    return on_device(edges)

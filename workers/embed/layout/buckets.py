@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
@@ -26,7 +27,8 @@ from penstock.arrays import AnyArray, Array
 from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
-from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
+from penstock.kernels import kernel
+from penstock.kernels.cpu.buckets import count_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.sizes import need_disk
 from penstock.system_errors import full_disk_explained
@@ -125,30 +127,39 @@ class PhaseEdges:
 
     Every batch is a sample of all buckets of the phase. Several threads may call ``batch``, also
     for the next batch while one is trained.
+
+    begins, offsets, head_rows, tail_rows, keys  as ``mix_edges`` takes them, where the edges are
+    copied  a future that ends when they are on the GPU; None: they are where they belong
     """
 
     heads: AnyArray
     tails: AnyArray
     relations: AnyArray | None
     weights: AnyArray | None
-    begins: Array
-    offsets: Array
-    head_rows: Array
-    tail_rows: Array
-    keys: Array
+    begins: AnyArray
+    offsets: AnyArray
+    head_rows: AnyArray
+    tail_rows: AnyArray
+    keys: AnyArray
     dtype: np.dtype[Any]
     count: int
+    copied: Future[None] | None = None
 
     def __len__(self) -> int:
         return self.count
 
     def batch(self, start: int, stop: int) -> BatchColumns:
         """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
-        size = max(0, min(stop, self.count) - start)
-        heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
-        relations = None if self.relations is None else np.empty(size, np.int32)
-        weights = None if self.weights is None else np.empty(size, np.float32)
-        mix_edges(
+        if self.copied is not None:
+            self.copied.result()
+        like, size = self.keys, max(0, min(stop, self.count) - start)
+        heads, tails = (np.empty_like(like, shape=size, dtype=self.dtype) for _ in range(2))
+        relations = weights = None
+        if self.relations is not None:
+            relations = np.empty_like(like, shape=size, dtype=np.int32)
+        if self.weights is not None:
+            weights = np.empty_like(like, shape=size, dtype=np.float32)
+        kernel("buckets", self.heads).mix_edges(
             self.heads,
             self.tails,
             self.relations,

@@ -7,8 +7,8 @@ is made there. Otherwise a thread copies the edges of a phase while the phase be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,61 +17,18 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import offsets_of
 from penstock.graph import Graph
-from penstock.workers.embed.layout.buckets import (
-    BatchColumns,
-    EdgeBuckets,
-    PhaseEdges,
-    groups_of,
-)
+from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, groups_of
+from penstock.workers.resources.device import gpu
 
 _COLUMNS = ("heads", "tails", "relations", "weights")
 _SHARE = 0.5  # share of the free memory that all edges may take
 _SORTED = 48  # bytes of an edge while it is sorted there
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceEdges(PhaseEdges):
-    """Edges that are, or will be, on the GPU; ``batch`` waits for them, and returns CuPy arrays.
-
-    there   the arrays that ``mix_edges`` takes
-    copied  a future that ends when they are filled
-    """
-
-    there: tuple[DeviceArray, ...]
-    copied: Future[None]
-
-    def batch(self, start: int, stop: int) -> BatchColumns:
-        """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
-        import cupy
-
-        from penstock.kernels.cuda.buckets import mix_edges
-
-        self.copied.result()
-        size = max(0, min(stop, self.count) - start)
-        heads, tails = cupy.empty(size, self.dtype), cupy.empty(size, self.dtype)
-        relations = None if self.relations is None else cupy.empty(size, cupy.int32)
-        weights = None if self.weights is None else cupy.empty(size, cupy.float32)
-        heads_in, tails_in, relations_in, weights_in, *tables = self.there
-        begins, offsets, head_rows, tail_rows, keys = tables
-        mix_edges(
-            heads_in,
-            tails_in,
-            relations_in,
-            weights_in,
-            begins,
-            offsets,
-            head_rows,
-            tail_rows,
-            keys,
-            self.count,
-            start,
-            (heads, tails, relations, weights),
-        )
-        return heads, relations, tails, weights
-
-
 def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
-    """Return the buckets on the current GPU, or as they are if they would take too much memory."""
+    """Return the buckets on this worker's GPU, if it has one and they fit beside the rest."""
+    if not gpu():
+        return buckets
     columns = {name: getattr(buckets, name) for name in _COLUMNS}
     size = sum(column.nbytes for column in columns.values() if column is not None)
     if not isinstance(buckets.heads, np.ndarray) or not _fit(size):
@@ -123,32 +80,29 @@ def _uploaded(arrays: Sequence[Array]) -> DeviceArray:
     return there
 
 
-def on_device(edges: PhaseEdges) -> DeviceEdges:
-    """Return the same edges on the current GPU; their copy has begun when this returns."""
+def on_device(edges: PhaseEdges) -> PhaseEdges:
+    """Return the same edges on this worker's GPU, if it has one; their copy has begun."""
+    if not gpu():
+        return edges
     import cupy
 
-    tables = (edges.begins, edges.offsets, edges.head_rows, edges.tail_rows)
-    names = (*_COLUMNS, "begins", "offsets", "head_rows", "tail_rows", "keys", "dtype", "count")
-    given = {name: getattr(edges, name) for name in names}
-    columns = [given[name] for name in _COLUMNS]
+    names = ("offsets", "head_rows", "tail_rows", "keys")
+    tables: dict[str, Any] = {name: cupy.asarray(getattr(edges, name)) for name in names}
     if not isinstance(edges.heads, np.ndarray):
-        there = (*columns, *(cupy.asarray(table) for table in (*tables, edges.keys)))
-        ready: Future[None] = Future()
-        ready.set_result(None)
-        return DeviceEdges(**given, there=there, copied=ready)
-
+        return replace(edges, **tables, begins=cupy.asarray(edges.begins))
     # Allocated on the caller's stream, which frees it too: when the copy begins, kernels there no
     # longer read what this memory held before.
-    copies = [
-        None if column is None else cupy.empty(edges.count, column.dtype) for column in columns
-    ]
+    columns = {name: getattr(edges, name) for name in _COLUMNS}
+    copies: dict[str, Any] = {
+        name: None if column is None else cupy.empty(edges.count, column.dtype)
+        for name, column in columns.items()
+    }
     # first edge of each run; runs are contiguous there
-    begins = offsets_of(np.diff(edges.offsets))[:-1]
-    there = (*copies, *(cupy.asarray(table) for table in (begins, *tables[1:], edges.keys)))
+    tables["begins"] = cupy.asarray(offsets_of(np.diff(edges.offsets))[:-1])
     free = cupy.cuda.Event(disable_timing=True)
     free.record(cupy.cuda.get_current_stream())
-    copied = _thread().submit(_copy, edges, copies, cupy.cuda.Device(), free)
-    return DeviceEdges(**given, there=there, copied=copied)
+    copied = _thread().submit(_copy, edges, [*copies.values()], cupy.cuda.Device(), free)
+    return replace(edges, **copies, **tables, copied=copied)
 
 
 def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, free: Any) -> None:
