@@ -16,7 +16,7 @@ from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
-from penstock.workers.gnn.layers.inputs import Input
+from penstock.workers.gnn.layers.inputs import Dense
 from penstock.workers.gnn.layers.norms import make_norm
 from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
 from penstock.workers.gnn.plan.spec import Layer
@@ -63,7 +63,7 @@ class Conv:
 
     # Forward
 
-    def forward(self, x: Input) -> AnyArray:
+    def forward(self, x: Dense) -> AnyArray:
         """Return the owned nodes' values, followed by rows for ghosts that are not yet filled."""
         context = self.context
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
@@ -81,7 +81,7 @@ class Conv:
         self.apply_epilogue(owned, self.epilogue)
         return out
 
-    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write the kind's values of owned nodes to ``out``, epilogue included."""
         raise NotImplementedError
 
@@ -101,7 +101,7 @@ class Conv:
                 first, last, z.shape[1], lambda a, b: module.apply_epilogue(z, out, epilogue, a, b)
             )
 
-    def _skipped(self, x: Input) -> AnyArray | None:
+    def _skipped(self, x: Dense) -> AnyArray | None:
         if not self.layer.residual:
             return None
         if self.inputs == self.width:
@@ -114,7 +114,7 @@ class Conv:
 
     # Backward
 
-    def backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x's owned rows, or None in the first conv."""
         context, parameters = self.context, self.context.parameters
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
@@ -156,7 +156,7 @@ class Conv:
         bias_grad = self.context.parameters.gradient(f"{self.prefix}.bias")
         self.context.column_sums(grad, bias_grad, before)
 
-    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x's owned rows from the gradient of ``convolve``'s values."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from penstock.kernels.gnn_rules import Epilogue, Heads
 from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
-from penstock.workers.gnn.layers.inputs import Input
+from penstock.workers.gnn.layers.inputs import Dense
 from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
 
 
@@ -41,7 +41,7 @@ class GATConv(Conv):
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
-    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write the heads, side by side or their mean, to ``out``, epilogue included."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
@@ -81,7 +81,7 @@ class GATConv(Conv):
                 for name, scores in (("left", heads.left), ("right", heads.right)):
                     module.scores(z[first:last], self._parameter(name), scores[first:last])
 
-    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, local = self.context, self.context.local
         owned, columns, total = local.owned, local.columns, self.heads * self.each

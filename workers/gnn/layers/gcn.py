@@ -12,7 +12,7 @@ from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.conv import Conv
-from penstock.workers.gnn.layers.inputs import Input, Then
+from penstock.workers.gnn.layers.inputs import Dense, Then
 from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
 from penstock.workers.gnn.layers.structure import block_of, split_by_owner
 from penstock.workers.gnn.plan.spec import Layer
@@ -57,14 +57,14 @@ class GCNConv(Conv):
 
     # Forward
 
-    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write A x W to ``out``, epilogue included."""
         if self.order == "transform":
             self._transform_first(x, out, epilogue)
         else:
             self._aggregate_first(x, out, epilogue)
 
-    def _transform_first(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def _transform_first(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
         ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
@@ -72,7 +72,7 @@ class GCNConv(Conv):
             x.product(self.weight, aggregated[: local.owned], make)
         self.aggregate(ready, out, epilogue)
 
-    def _aggregate_first(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def _aggregate_first(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         context = self.context
         aggregated = context.buffers.take(
             f"{self.prefix}.aggregated", context.local.owned, self.inputs
@@ -98,7 +98,7 @@ class GCNConv(Conv):
             self.aggregate(x.with_ghosts() if ready is values else ready, aggregated, None, product)
         self._aggregated = aggregated
 
-    def release_features(self, x: Input) -> None:
+    def release_features(self, x: Dense) -> None:
         """Free features whose aggregation was precomputed, if nothing else needs them."""
         if not self.layer.residual:
             x.release()
@@ -193,7 +193,7 @@ class GCNConv(Conv):
 
     # Backward
 
-    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
         owned = self.context.local.owned
         if self.order == "transform":

@@ -9,7 +9,7 @@ from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
-from penstock.workers.gnn.layers.inputs import Input
+from penstock.workers.gnn.layers.inputs import Dense
 from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
 from penstock.workers.gnn.plan.spec import Layer
 
@@ -44,7 +44,7 @@ class GINConv(GCNConv):
         super(GCNConv, self).prepare(context)
         self.inner.prepare(context)
 
-    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write both halves to ``out``, epilogue included."""
         between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
@@ -53,7 +53,7 @@ class GINConv(GCNConv):
         if epilogue is not None:
             self.apply_epilogue(out, epilogue)
 
-    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, hidden, parameters = self.context, self._hidden(), self.context.parameters
         with self.span("product backward"):

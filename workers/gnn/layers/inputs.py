@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.errors import PenstockError
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.kernels.streams import Stream
@@ -19,30 +17,8 @@ from penstock.workers.gnn.plan.lowering import TILE
 Then = Callable[[int, int], object] | None  # continues with rows of a product
 
 
-class Input(Protocol):
-    """The argument of a conv."""
-
-    def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
-        """Write owned rows times ``weight`` to ``out``."""
-
-    def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
-        """Write the gradient of the weight to ``weight_grad``, from that of the product."""
-
-    def dense(self) -> AnyArray:
-        """Return the values as a matrix, with one row per owned node or more."""
-
-    def with_ghosts(self) -> AnyArray:
-        """Return the values as a matrix with space for ghosts' rows."""
-
-    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Yield the values, some columns at a time, with space for ghosts' rows."""
-
-    def release(self) -> None:
-        """Release values that are not read any more."""
-
-
 class Dense:
-    """A matrix with a row per owned node, and possibly per ghost."""
+    """The argument of a conv: a matrix with a row per owned node, and possibly per ghost."""
 
     def __init__(self, context: Context, values: AnyArray | None) -> None:
         self.context, self.values = context, values
@@ -52,13 +28,12 @@ class Dense:
         self.context.pool.product(self._owned(), weight, out, then)
 
     def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
-        """Write the gradient of the weight to ``weight_grad``."""
+        """Write the gradient of the weight to ``weight_grad``, from that of the product."""
         self.context.pool.product_of_columns(self._owned(), grad, weight_grad)
 
     def dense(self) -> AnyArray:
         """Return the matrix."""
-        if self.values is None:
-            raise PenstockError("released features are read again: this is a bug")
+        assert self.values is not None, "released or sparse features are read"
         return self.values
 
     def with_ghosts(self) -> AnyArray:
@@ -71,7 +46,7 @@ class Dense:
         return self.dense()
 
     def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Yield the matrix as one piece."""
+        """Yield some columns at a time, with space for ghosts' rows."""
         yield slice(None), self.with_ghosts()
 
     def release(self) -> None:
@@ -139,11 +114,15 @@ class Features(Dense):
         self.values = self._all = self._host = None
 
 
-class SparseFeatures:
-    """Sparse input features: products are sums over a block whose columns are features."""
+class SparseFeatures(Dense):
+    """Sparse input features: products are sums over a block whose columns are features.
+
+    There is no matrix: the plan gives them to convs that only multiply them.
+    """
 
     def __init__(self, context: Context, block: ScaledCSR, share: float) -> None:
-        self.context, self._share = context, share
+        super().__init__(context, None)
+        self._share = share
         self._rows = self._all_rows = block
         self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
 
@@ -170,19 +149,6 @@ class SparseFeatures:
     def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
         """Write the gradient of the weight to ``weight_grad``."""
         self._gather(self._columns, grad, weight_grad)
-
-    def dense(self) -> AnyArray:
-        """Refuse: the plan gives sparse features to convs that only multiply them."""
-        raise PenstockError("sparse features are read as a matrix: this is a bug")
-
-    with_ghosts = dense
-
-    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Refuse."""
-        raise PenstockError("sparse features are read as a matrix: this is a bug")
-
-    def release(self) -> None:
-        """Keep them."""
 
     def _gather(self, block: ScaledCSR, x: AnyArray, out: AnyArray, then: Then = None) -> None:
         module = kernel("aggregate", x)

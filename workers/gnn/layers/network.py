@@ -20,7 +20,7 @@ from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.gat import GATConv
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.gin import GINConv
-from penstock.workers.gnn.layers.inputs import Dense, Features, Input, SparseFeatures
+from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
 from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
@@ -117,7 +117,7 @@ class Network:
         """Return the owned nodes' outputs; the next pass overwrites them."""
         self.context.begin(epoch, training=training)
         self.features.renew()
-        self._inputs: list[Input] = [self.features]
+        self._inputs: list[Dense] = [self.features]
         for conv in self.convs:
             out = conv.forward(self._inputs[-1])
             self._inputs.append(Dense(self.context, out))

@@ -11,7 +11,7 @@ from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
-from penstock.workers.gnn.layers.inputs import Input, Then
+from penstock.workers.gnn.layers.inputs import Dense, Then
 from penstock.workers.gnn.layers.parameters import ParameterSpec, by_inputs
 
 
@@ -25,7 +25,7 @@ class SAGEConv(GCNConv):
             by_inputs(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
-    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write the sum of both products to ``out``, epilogue included."""
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
@@ -36,10 +36,10 @@ class SAGEConv(GCNConv):
             context.add(own, epilogue.skip, own)
         super().convolve(x, out, replace(epilogue, skip=own))
 
-    def release_features(self, x: Input) -> None:
+    def release_features(self, x: Dense) -> None:
         """Keep the features: the node's own product reads them."""
 
-    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
+    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, owned = self.context, self.context.local.owned
         with self.span("product backward"):
