@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
@@ -35,19 +36,12 @@ def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
         shared_windows=options.shared_windows,
         **_pool(options, kind),
     )
+    given: dict[str, Any] = {
+        n: getattr(options, n, None) for n in TrainingSettings.__dataclass_fields__
+    }
+    shards = _SHARDS if options.shards is None else options.shards
     return TrainingSettings(
-        dim=options.dim,
-        rules=rules,
-        epochs=options.rounds(kind),
-        lr=options.lr,
-        min_lr=options.min_lr,
-        sample=options.sample,
-        ns_exponent=options.ns_exponent,
-        deterministic=options.deterministic,
-        shards=_SHARDS if options.shards is None else options.shards,
-        sync_words=options.sync_words,
-        checkpoint_minutes=options.checkpoint_minutes,
-        checkpoint_epochs=options.checkpoint_epochs,
+        **given | {"rules": rules, "epochs": options.rounds(kind), "shards": shards}
     )
 
 
