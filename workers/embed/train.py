@@ -60,7 +60,7 @@ from penstock.workers.embed.ranks.rounds import (
     partitions_of,
 )
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.schedule.theorem import Condition, Machine
+from penstock.workers.embed.schedule.theorem import Condition
 from penstock.workers.embed.source import RankSource, VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import RESTORE, Geometry, Slot
@@ -427,12 +427,12 @@ class EmbedTrainer(Trainer):
         if self.whole or not busy or not traffic.bandwidth:
             return None
         trained = sum(epoch.edges for epoch in epochs)
-        rate = traffic.bandwidth  # of reads and writes in flight together
         return Condition(
             edges=self.edges,
             geometry=self.table.geometry,
             slots=self.training.held,
-            machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
+            seconds_per_edge=busy / trained,
+            seconds_per_byte=2 / traffic.bandwidth,  # of reads and writes in flight together
             buckets=self.bucket_schedule.hiding,
             order=self.training.order,
             ranks=self.comm.size,

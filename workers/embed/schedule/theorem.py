@@ -17,7 +17,7 @@ bucket among all states that hold it, which mixes its edges with more others; b 
 The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * P / (w + r) seconds
 for an exchange, with 2 * P the bytes of one partition: E / V ** 2 >= 96 * d ** 2 / (M * t * (w +
 r)). An exchange that writes at w and reads at r at the same time takes at least twice as long,
-since 2 * P bytes go each way. Here x is measured; if no exchange was measured, it is 1 / w + 1 / r.
+since 2 * P bytes go each way. Here x is measured.
 """
 
 from __future__ import annotations
@@ -29,35 +29,14 @@ from penstock.workers.embed.storage import Geometry
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Measured rates.
-
-    seconds_per_edge  of training
-    read, write       bytes per second of the disk
-    exchange          bytes per second, read and written counted, while both are in flight together
-    """
-
-    seconds_per_edge: float
-    read: float
-    write: float
-    exchange: float | None = None
-
-    @property
-    def seconds_per_byte(self) -> float:
-        """Seconds to write one byte of a partition and to read one of another."""
-        if self.exchange is not None:
-            return 2 / self.exchange
-        return 1 / self.read + 1 / self.write
-
-
-@dataclass(frozen=True)
 class Condition:
     """Theorem 3 for one graph, table, order and machine.
 
     edges     of the graph
     geometry  of the table
     slots     partitions that the buffer of a rank holds
-    machine   what was measured
+    seconds_per_edge  of training, measured
+    seconds_per_byte  to write one byte of a partition and to read one of another, measured
     buckets   the least number that is trained while a partition is exchanged
     order     in which partitions meet
     ranks     that train together
@@ -66,7 +45,8 @@ class Condition:
     edges: int
     geometry: Geometry
     slots: int
-    machine: Machine
+    seconds_per_edge: float
+    seconds_per_byte: float
     buckets: float
     order: str = "prefetch"
     ranks: int = 1
@@ -74,11 +54,11 @@ class Condition:
     @property
     def ratio(self) -> float:
         """The time of a swap divided by the time in which it can hide: at most 1 if it hides."""
-        partitions, machine = self.geometry.partitions, self.machine
+        partitions = self.geometry.partitions
         if partitions <= self.slots * self.ranks:
             return 0.0  # they all fit
-        swap = machine.seconds_per_byte * self.geometry.bytes
-        trained = self.buckets * machine.seconds_per_edge * self.edges / partitions**2
+        swap = self.seconds_per_byte * self.geometry.bytes
+        trained = self.buckets * self.seconds_per_edge * self.edges / partitions**2
         return swap / trained if trained else math.inf
 
     @property

@@ -4,18 +4,18 @@ import pytest
 
 from penstock.partition.order import order
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.schedule.theorem import Condition, Machine
+from penstock.workers.embed.schedule.theorem import Condition
 from penstock.workers.embed.storage import Geometry
 
 
-def exposed_seconds(during_edges, swapped_bytes, machine):
+def exposed_seconds(during_edges, swapped_bytes, per_edge, per_byte):
     """Return the seconds of swaps that training cannot hide, and of all swaps: of each by itself.
 
     during_edges   that are trained while each swap runs
     swapped_bytes  that are written in it; as many are read
     """
-    swaps = [size * machine.seconds_per_byte for size in swapped_bytes]
-    hidden = [edges * machine.seconds_per_edge for edges in during_edges]
+    swaps = [size * per_byte for size in swapped_bytes]
+    hidden = [edges * per_edge for edges in during_edges]
     return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)
 
 
@@ -32,8 +32,8 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n):
     moved = [len(step.evict) * size for step in swaps]
     # A partition is exchanged in about a second, in which this many buckets are trained.
     for speed in (0.1, 0.26, 0.4, 0.6, 0.9, 1.1, 1.7, 2.1, 4.1, 50.0):
-        machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2 * size)
-        exposed, total = exposed_seconds(during, moved, machine)
+        rates = 1 / speed / in_bucket, 1 / size
+        exposed, total = exposed_seconds(during, moved, *rates)
         assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
-        found = Condition(n**2 * in_bucket, table, 3, machine, schedule.hiding, name)
+        found = Condition(n**2 * in_bucket, table, 3, *rates, schedule.hiding, name)
         assert found.holds == (exposed < 1e-5), speed
