@@ -93,9 +93,9 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
         weights += inputs * width if layer.residual else 0
         weights += (layer.hidden or width) * width if layer.kind == "gin" else 0
         inputs = width
-    # The last checkpoint holds weights, two moments of the optimizer and the best weights; while it
-    # is rewritten both exist, and the best weights have a separate file.
-    return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
+    # The last checkpoint holds weights and two moments of the optimizer; while it is rewritten both
+    # exist, and the best weights have a separate file.
+    return 4 * weights * (2 * 3 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
 def _remedy(workers: Workers, *, trains: bool) -> str:

@@ -12,7 +12,6 @@ from penstock.arrays import Array
 from penstock.arrow import one_array, read_column
 from penstock.errors import InputError
 from penstock.files import atomic, save_npy
-from penstock.graph import load_npy
 from penstock.sizes import format_count
 
 if TYPE_CHECKING:
@@ -60,11 +59,6 @@ class Vocabulary:
             pq.write_table(pa.table({"id": self.ids}), temporary)
         save_npy(folder, COUNTS, self.counts)
         return folder / COUNTS
-
-    @staticmethod
-    def load(folder: Path) -> Vocabulary:
-        """Read a written vocabulary."""
-        return Vocabulary(load_ids(folder), np.array(load_npy(folder / COUNTS)))
 
 
 def load_ids(folder: Path) -> pa.Array:

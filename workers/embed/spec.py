@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
-from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
+from penstock.kernels.embed_rules import EmbedRules, Loss, Model, Optimizer, Side
 from penstock.options import Rules, options, refuse_ignored
 from penstock.partition.order import PartitionOrder, order
 
@@ -68,7 +68,6 @@ _IGNORED: Rules = (
     ),
 )
 BATCH = 1000
-MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch: each draws its own negatives
 SOFT = ("softmax", "contrastive")
 _N3, _PRODUCTS = 0.03, ("complex", "distmult")
 _MARGINS = {"margin": 1.0, "self-adversarial": 9.0}
@@ -186,16 +185,6 @@ class Training:
                 got=str(self.chunk),
             )
         refuse_ignored(self, _IGNORED)
-        sides, batch = 2 if self.corrupt == "both" else 1, self.batch or BATCH
-        if self.chunk is not None and sides * -(-batch // self.chunk) > MOST_CHUNKS:
-            fits = -(-batch // (MOST_CHUNKS // sides))
-            raise UsageError(
-                "a batch has too many chunks for each to draw negatives of its own",
-                expected=f"at most {MOST_CHUNKS // sides:,} chunks"
-                + " for tails, and as many for heads" * (sides == 2),
-                got=f"{-(-batch // self.chunk):,}",
-                remedy=f"Take --chunk {fits} or more, or a smaller --batch",
-            )
 
     @property
     def held(self) -> int:

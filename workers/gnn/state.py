@@ -31,8 +31,8 @@ class State:
         self.moments = [np.zeros_like(values) for _ in range(count)]
         self.steps_before = 0  # the optimizer's, in the run that this one began with
         self.known = 0  # parameters that began with that run's values
-        self._best: Weights | None = None
-        self._best_about: dict[str, Any] | None = None  # until it is saved
+        # The best so far, with its metadata, until it is saved.
+        self._best: tuple[Weights, dict[str, Any]] | None = None
 
     def update(self, epoch: int) -> None:
         """Do the optimizer's step of epoch 0, 1, ..."""
@@ -90,20 +90,20 @@ class State:
 
     def hold_best(self, position: Position) -> None:
         """Copy the parameters as the best so far."""
-        self._best, self._best_about = self._copy(), self._about(position)
+        self._best = self._copy(), self._about(position)
 
     def save(self, position: Position) -> None:
-        """Save a checkpoint to resume from."""
+        """Save a checkpoint to resume from, and before it the best, whose epoch it has."""
+        self.save_best()
         tensors = {**self._named(self._copy()), **self._optimizer()}
-        if self._best is not None:
-            tensors |= {f"best/{name}": value for name, value in self._named(self._best).items()}
         checkpoint.save(self.task.run / LAST, tensors, self._about(position))
 
     def save_best(self) -> None:
         """Save the best parameters, for predictions, if they are new."""
-        if self._best is not None and self._best_about is not None:
-            checkpoint.save(self.task.run / BEST, self._named(self._best), self._best_about)
-            self._best_about = None
+        if self._best is not None:
+            weights, about = self._best
+            checkpoint.save(self.task.run / BEST, self._named(weights), about)
+            self._best = None
 
     def load(self) -> Position | None:
         """Load the last checkpoint, and return its position; None: no checkpoint."""
@@ -118,13 +118,7 @@ class State:
         for name, array in self._optimizer().items():
             array[...] = put(tensors[name])
         self.steps_before, self.known = about["steps"], about["known"]
-        position = Position.of(about)
-        if position.best_epoch:
-            self._best = self._copy()
-            for name, array in self._named(self._best).items():
-                array[...] = put(tensors[f"best/{name}"])
-            self._best_about = {**about, "epoch": position.best_epoch}
-        return position
+        return Position.of(about)
 
     def _begin_with(self, path: Path) -> None:
         tensors, about = checkpoint.load(path)

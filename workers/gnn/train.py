@@ -187,7 +187,6 @@ class _Trainer(Trainer):
         """Write checkpoints: only rank 0, as all hold the same."""
         if self.comm.rank == 0:
             self.state.save(self.position)
-            self.state.save_best()
 
     # -- passes ------------------------------------------------------------------------------------
 

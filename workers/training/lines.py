@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from penstock.documents import parse_json
 from penstock.files import save_text
 
 
 def keep_epochs(path: Path, epoch: int) -> None:
-    """Remove lines written after a checkpoint of this epoch: later epochs are trained again."""
-    keep_lines(path, lambda line: float(line["epoch"]) <= epoch)
-
-
-def keep_lines(path: Path, wanted: Callable[[Any], bool]) -> None:
-    """Keep only the wanted lines of JSON.
+    """Remove lines written after a checkpoint of this epoch: later epochs are trained again.
 
     Incomplete lines, as after a power cut, are also removed.
     """
@@ -26,6 +19,6 @@ def keep_lines(path: Path, wanted: Callable[[Any], bool]) -> None:
     kept = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            if wanted(parse_json(text)):
+            if float(parse_json(text)["epoch"]) <= epoch:
                 kept.append(text + "\n")
     save_text(path, "".join(kept))

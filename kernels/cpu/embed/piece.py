@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.activation.row import stride
 from penstock.kernels.cpu.embed.rows import (
     COMPLEX,
     DOT,
@@ -18,7 +19,6 @@ from penstock.kernels.cpu.embed.rows import (
     add_query_slopes,
     query_row,
     score_rows,
-    stride,
 )
 from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import moved, pointer

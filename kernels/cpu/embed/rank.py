@@ -14,9 +14,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.activation.row import stride
 from penstock.kernels.cpu.embed.matrices import compose
 from penstock.kernels.cpu.embed.piece import distance_tile
-from penstock.kernels.cpu.embed.rows import TRANSE_L1, TRANSE_L2, query_row, stride
+from penstock.kernels.cpu.embed.rows import TRANSE_L1, TRANSE_L2, query_row
 from penstock.kernels.cpu.embed.workspace import Workspace, entered
 from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import moved, pointer

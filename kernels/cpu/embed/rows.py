@@ -31,12 +31,6 @@ def factors_of(relations: Array | None, rules: EmbedRules) -> Array:
     return np.concatenate([np.cos(relations), np.sin(relations)], axis=1)
 
 
-@njit(cache=True, inline="always")
-def stride(array: Any) -> Any:
-    """Return the stride of rows in numbers."""
-    return array.strides[0] // array.itemsize
-
-
 @njit(cache=True, fastmath={"contract", "reassoc"})
 def add_matrix_product(from_left: bool, x: Any, matrix: Any, out: Any, dim: int) -> None:
     """Add the product of a row and a matrix, or of the matrix and the row."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.embed.rows import stride
+from penstock.kernels.cpu.activation.row import stride
 from penstock.kernels.cpu.embed.workspace import Workspace
 from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.embed_rules import EmbedRules, Optimizer, Table

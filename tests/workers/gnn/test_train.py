@@ -1,6 +1,7 @@
 """The training loop of one rank: it learns, stops, saves and resumes."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -89,6 +90,34 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(model, options,
         theirs, _ = checkpoint.load(tmp_path / f"whole/checkpoints/{name}.safetensors")
         assert ours.keys() == theirs.keys()
         for tensor in ours:
+            np.testing.assert_array_equal(ours[tensor], theirs[tensor])
+
+
+@pytest.mark.parametrize("written", [1, 2, 3, 4, 5])
+def test_a_kill_between_two_files_loses_no_best_weights(written, graph, tmp_path, monkeypatch):
+    """The best is written before the last, which has its epoch."""
+    run(graph, tmp_path / "whole", checkpoint_epochs=5)
+    whole, names = checkpoint.atomic, []
+
+    @contextmanager
+    def killed(path):
+        names.append(path.name)
+        if len(names) > written:
+            raise KeyboardInterrupt
+        with whole(path) as temporary:
+            yield temporary
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(checkpoint, "atomic", killed)
+        run(graph, tmp_path / "killed", checkpoint_epochs=5)
+    run(graph, tmp_path / "killed", checkpoint_epochs=5)
+    for name in ("last", "best"):
+        path = f"checkpoints/{name}.safetensors"
+        (ours, one), (theirs, other) = (
+            checkpoint.load(tmp_path / folder / path) for folder in ("killed", "whole")
+        )
+        assert one == other
+        for tensor in theirs:
             np.testing.assert_array_equal(ours[tensor], theirs[tensor])
 
 

@@ -41,7 +41,6 @@ class Rates:
     stream: float
     exchange: float = 2e9
     latency: float = 50e-6
-    measured: bool = True
 
     @property
     def tau(self) -> float:
@@ -49,14 +48,14 @@ class Rates:
         return min(max(1 - self.sparse / self.dense, 0.0), 0.999)
 
 
-# Used without a measurement: two cores, and one H200.
+# Of two cores, and of one H200. What is between ranks is not measured.
 GUESS = {
-    "cpu": Rates(1e11, 2e10, 1.5e10, 1e10, measured=False),
-    "gpu": Rates(3e13, 6e12, 4e12, 3.5e12, 3e11, 20e-6, measured=False),
+    "cpu": Rates(1e11, 2e10, 1.5e10, 1e10),
+    "gpu": Rates(3e13, 6e12, 4e12, 3.5e12, 3e11, 20e-6),
 }
 
 
-def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
+def machine_rates(device: str = "cpu") -> Rates:
     """Return this machine's rates, measured now if needed; ``device`` is cpu or gpu."""
     path = _path(device)
     try:
@@ -65,11 +64,9 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
         pass  # missing, or of another version: measure again
-    if not measure:
-        return GUESS[device]
     # On the training stream: cuBLAS keeps a workspace of 16 MiB per stream.
     with own_stream(active=device == "gpu"):
-        rates = measured(device)
+        rates = _measured(device)
     if device == "gpu":
         import cupy
 
@@ -88,7 +85,7 @@ def _path(device: str) -> Path | None:
     return None if folder is None else folder / name
 
 
-def measured(device: str) -> Rates:
+def _measured(device: str) -> Rates:
     """Measure this machine: about a second."""
     put = to_device if device == "gpu" else np.asarray
     rng = np.random.default_rng(0)
