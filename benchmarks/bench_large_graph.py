@@ -1,12 +1,18 @@
-"""One large graph on all cores, compared with igraph and NetworKit.
+"""One large graph on all cores, compared with igraph and NetworKit, and on a GPU with its floor.
 
-    python -P benchmarks/bench_large_graph.py [--quick] [--cpu] [--scale 20]
+    python -P benchmarks/bench_large_graph.py [--quick] [--cpu] [--scale 20] [--gpu-scale 24]
 
 The graph is R-MAT with GAP's parameters, undirected, made by ``penstock generate``. Penstock starts
 from the mapped files of a directory; peers have the graph in their own form, whose making is not
 timed. Ranks change by at most 1e-6 in the last step, as a sum; igraph's PRPACK has no such
 limit and goes further. Results must be equal: ranks to 1e-5 of their sum, components and triangles
 exactly; communities must reach 99 % of igraph's modularity.
+
+On a GPU, graphs are GAP's kron and urand (R-MAT of equal quadrants), PageRank has GAP's tolerance,
+and betweenness four sources; values must equal those of cores. "from files" takes mapped files to
+values on the host, and its floor is the copy of the graph from pinned memory. The others begin and
+end in device memory; their floor is to read each index once a step (betweenness: twice) and each
+value of a node as often as a step must, at the bandwidth of a copy. Gathers are not counted.
 """
 
 from __future__ import annotations
@@ -14,26 +20,31 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, installed, main
+from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
 
 import penstock
 from penstock import Graph, generate
 from penstock.kernels import community_rules
 from penstock.limits import cores
+from penstock.pipelines.centrality.functions import OneGraph
+from penstock.threads import spread
 
 CHANGE = 1e-6  # of the ranks in a step
+GAP_CHANGE = 1e-4
+GAP_GRAPHS = {"kron": (0.57, 0.19, 0.19), "urand": (0.25, 0.25, 0.25)}
+BANDWIDTH, COPY = 4.25e12, 55e9  # bytes per second of an H200, and from pinned memory
 
 
-def made(path: Path, scale: int) -> Graph:
+def made(path: Path, scale: int, a: float = 0.57, b: float = 0.19, c: float = 0.19) -> Graph:
     if not path.exists():
-        generate("rmat", path, scale=scale, quiet=True)
+        generate("rmat", path, scale=scale, a=a, b=b, c=c, quiet=True)
     return Graph.open(path)
 
 
@@ -121,6 +132,92 @@ def check_communities(graph: Graph, values: dict[str, Any]) -> dict[str, float]:
     return found
 
 
+def on_cores(graph: Graph, metric: str, sources: np.ndarray) -> np.ndarray:
+    """Compute a metric on all cores, betweenness with a thread for each source."""
+    if metric == "PageRank":
+        return penstock.pagerank(graph, tol=GAP_CHANGE / graph.num_nodes, device="cpu")
+    if metric == "components":
+        return penstock.components(graph, device="cpu")
+    one, found = OneGraph.of(graph), list[np.ndarray]()
+    assert one.batch.graphs == 1  # made once
+    spread(lambda s: found.append(penstock.betweenness(one, sources=[s], device="cpu")), sources)
+    return np.sum(found, axis=0)
+
+
+def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int]) -> Timed:
+    """Compute a metric of rows in device memory; keep the number of steps of PageRank."""
+    import cupy as cp
+
+    from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
+    from penstock.kernels.cuda import centrality, components, pagerank
+
+    def work() -> Any:
+        if metric == "PageRank":
+            found, kept["steps"] = pagerank.pagerank(
+                [rows], directed=False, tolerance=GAP_CHANGE / rows.rows
+            )
+            return found
+        if metric == "components":
+            return components.components([rows], symmetric=True)
+        return centrality.betweenness(batch, sources)[0]
+
+    batch = GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
+    run = on_gpu(work, repeats=1, warm=0)
+    scale = betweenness_scale(
+        np.array([0, rows.rows]), directed=False, normalized=True, endpoints=False
+    )
+    return Timed(run.seconds, run.value.get() * (scale if metric == "betweenness" else 1))
+
+
+def check_device(truth: Any, metric: str, values: dict[str, Any]) -> None:
+    exact = metric == "components"
+    np.testing.assert_allclose(values["ours"], truth(), rtol=0 if exact else 1e-9, atol=0)
+
+
+def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
+    """Return the seconds that the copy of the graph takes, or the least traffic of a metric."""
+    nodes, edges = graph.num_nodes, graph.num_edges
+    if where == "from files":
+        return Timed((4 * edges + 8 * nodes) / COPY)
+    of_metric = {
+        "PageRank": kept["steps"] * (4 * edges + 40 * nodes),
+        "components": 28 * nodes,
+        "betweenness": 8 * edges + 240 * nodes,
+    }
+    return Timed(of_metric[metric] / BANDWIDTH)
+
+
+def gpu_cases(given: argparse.Namespace, folder: Path) -> Iterator[Case]:
+    """Yield the cases of a GPU: of each graph and metric from files, and in device memory."""
+    from penstock.workers.resources.upload import upload_rows
+
+    for name, shares in GAP_GRAPHS.items():
+        graph = made(folder / f"{name}{given.gpu_scale}", given.gpu_scale, *shares)
+        sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 4, replace=False))
+        calls: dict[str, Any] = {
+            "PageRank": partial(penstock.pagerank, graph, tol=GAP_CHANGE / graph.num_nodes),
+            "components": partial(penstock.components, graph),
+            "betweenness": partial(penstock.betweenness, graph, sources=sources),
+        }
+        (rows,) = upload_rows([graph.shard(n) for n in range(graph.num_shards)])
+        kept = {"steps": 1}
+        for metric, call in calls.items():
+            truth = cache(partial(on_cores, graph, metric, sources))
+            for where, ours in (
+                ("from files", partial(call, device="gpu")),
+                ("in device memory", partial(on_device, rows, metric, sources, kept)),
+            ):
+                yield Case(
+                    f"{metric}, {name} {given.gpu_scale}, GPU, {where}",
+                    ours,
+                    partial(check_device, truth, metric),
+                    {"floor": Side(partial(least, graph, metric, where, kept), floor=True)},
+                    (graph.num_edges, "edges"),
+                    rounds=5,
+                )
+        del rows
+
+
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder = given.scratch if given.graphs == "" else Path(given.graphs)
     large = made(folder / f"r{given.scale}", given.scale)
@@ -192,9 +289,12 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         (small.num_edges, "edges"),
         rounds=3,
     )
+    if gpus(1)() is None:
+        yield from gpu_cases(given, folder)
 
 
 if __name__ == "__main__":
     sizes = Option("--scale", 20, 14, "of the large graph"), Option("--small", 16, 13, "of others")
+    sizes += (Option("--gpu-scale", 24, 19, "of graphs on a GPU"),)
     folder = Option("--graphs", "", "", "a folder to keep graphs in, r22 and so on")
     sys.exit(main(__doc__, cases, *sizes, folder))

@@ -16,7 +16,7 @@ from penstock.paths import worker_path
 from penstock.workers.local_copies import LocalCopies
 from penstock.workers.resources import device as devices
 from penstock.workers.resources.cache import DeviceCache
-from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
+from penstock.workers.resources.pool import gpu_memory, pool_bytes, take_pool
 from penstock.workers.resources.scratch import Scratch, find_scratch
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class Resources:
             if not self._memory_limit:
                 return usable_here()
             return usable_memory(min(self._memory_limit, total_memory()))
-        import cupy
-
-        return taken_bytes() or int(cupy.cuda.runtime.memGetInfo()[1])
+        return gpu_memory()
 
     def largest_limit(self) -> int:
         """Return the largest possible --memory-limit of this worker; 0: it has none."""

@@ -18,6 +18,7 @@ from typing import Any
 from penstock.caches import keep_cupy_kernels
 
 FOLDER = Path(__file__).parent
+C_IDS = {"int32": "int", "int64": "long long"}  # ids of nodes
 
 _THREADS = 256
 _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements

@@ -86,11 +86,9 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-6,
     most: int = 100,
-    start: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``.
 
-    start  (nodes,) float64 values to begin with, which add up to 1 in each graph [default: equal]
     (nodes,) float64 and (graphs,) int32. It has converged if a step changes it by less than
     ``tolerance`` per node. A node without edges, or with zero weights only, gives to all equally.
     """
@@ -103,7 +101,7 @@ def pagerank(
                 matrix[node, batch.indices[arc] - first] = _length(batch, arc)
         sums = matrix.sum(1, keepdims=True)
         gives = np.divide(matrix, sums, out=np.full_like(matrix, 1 / max(size, 1)), where=sums > 0)
-        x = np.full(size, 1 / max(size, 1)) if start is None else start[first:stop]
+        x = np.full(size, 1 / max(size, 1))
         for step in range(1, most + 1):
             before, x = x, damping * x @ gives + (1 - damping) / max(size, 1)
             if size == 0 or np.abs(x - before).sum() < size * tolerance:

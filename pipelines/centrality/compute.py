@@ -28,7 +28,7 @@ from penstock.pipelines.centrality.options import (
     OF_PATHS_THROUGH,
     CentralityOptions,
 )
-from penstock.workers.resources.device import to_device, to_host
+from penstock.workers.resources.device import to_host
 
 # The sums over paths that each metric needs: only these are copied from a GPU.
 _NEEDED = {
@@ -73,10 +73,9 @@ def compute(
     batch: GraphBatch,
     options: CentralityOptions,
     wanted: frozenset[str],
-    start: Array | None = None,
     threads: int | None = 1,
 ) -> Columns:
-    """Compute the wanted metrics of a batch; PageRank begins with ``start``.
+    """Compute the wanted metrics of a batch.
 
     threads  of metrics that can use several; None: all cores
     """
@@ -107,7 +106,6 @@ def compute(
             damping=options.alpha,
             tolerance=options.tol,
             most=options.max_iter,
-            start=None if start is None else to_device(start),
         )
         nodes["pagerank"] = to_host(ranks)
         unfinished = np.flatnonzero(to_host(steps) < 0)
@@ -139,7 +137,7 @@ def compute_rows(
     directed: bool,
     folder: Path | None = None,
 ) -> Columns:
-    """Compute wanted metrics of IN_ROWS of one graph on all cores.
+    """Compute wanted metrics of IN_ROWS of one graph: on all cores, or on the GPU of its rows.
 
     values  of nodes, for PageRank: start, personal and dangling, if given
     folder  for in-edges that exceed memory
@@ -148,22 +146,40 @@ def compute_rows(
     graphs: dict[str, Array] = {}
     unfinished = none = np.empty(0, np.int64)
     if "pagerank" in wanted:
-        nodes["pagerank"], steps = kernel("pagerank", none).pagerank(
+        nodes["pagerank"], steps = ranks_of_rows(
             rows,
+            values,
             directed=directed,
             weighted=options.weighted,
             damping=options.alpha,
             tolerance=options.tol,
             most=options.max_iter,
             folder=folder,
-            **values,
         )
         unfinished = np.flatnonzero([steps < 0])
     if "component" in wanted:
-        labels = kernel("components", none).components(rows, symmetric=not directed)
+        labels = components_of_rows(rows, symmetric=not directed)
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
+
+
+def ranks_of_rows(
+    rows: Sequence[CSR], values: Mapping[str, Array | None], **options: Any
+) -> tuple[Array, int]:
+    """Return PageRank and its number of steps, or -1, computed where the rows are."""
+    indptr = rows[0].indptr if rows else np.empty(0)
+    if not isinstance(indptr, np.ndarray):
+        asarray = import_module("cupy").asarray
+        values = {name: each if each is None else asarray(each) for name, each in values.items()}
+    ranks, steps = kernel("pagerank", indptr).pagerank(rows, **values, **options)
+    return to_host(ranks), steps
+
+
+def components_of_rows(rows: Sequence[CSR], *, symmetric: bool) -> Array:
+    """Return the component of each node, computed where the rows are."""
+    indptr = rows[0].indptr if rows else np.empty(0)
+    return to_host(kernel("components", indptr).components(rows, symmetric=symmetric))
 
 
 def communities_of(

@@ -1,4 +1,5 @@
-"""Centralities of one graph as NumPy arrays, on all cores of this process: no cluster, no files.
+"""Centralities of one graph as NumPy arrays, in this process, on its cores or its GPU: no cluster,
+no files.
 
     ranks = penstock.pagerank("follows", tol=1e-10)
     labels = penstock.components((sources, targets))
@@ -23,9 +24,19 @@ from penstock.errors import InputError, UsageError
 from penstock.kernels import centrality_rules as rules
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
-from penstock.pipelines.centrality.compute import both_ways, communities_of
+from penstock.pipelines.centrality.compute import (
+    both_ways,
+    communities_of,
+    components_of_rows,
+    ranks_of_rows,
+)
 from penstock.pipelines.centrality.options import COMMUNITIES
+from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, on_device
+from penstock.sizes import does_not_fit
 from penstock.threads import spread
+from penstock.workers.resources.device import computes_on_gpu, gpu, to_host
+from penstock.workers.resources.pool import gpu_memory
+from penstock.workers.resources.upload import upload_rows
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -98,6 +109,44 @@ class OneGraph:
         """Number of nodes."""
         return sum(each.rows for each in self.rows)
 
+    @property
+    def edges(self) -> int:
+        """Number of edges as they are stored."""
+        return sum(each.edges for each in self.rows)
+
+    def on_gpu(self, metric: str, device: str) -> bool:
+        """Return whether to compute this metric on this process' GPU; ``auto``: if the graph is
+        large, and fits there."""
+        if device == "auto":
+            if not gpu() or self.nodes + self.edges <= LARGE_ITEMS:
+                return False
+        elif not computes_on_gpu(
+            device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
+        ):
+            return False
+        given = {"directed": self.directed, "weighted": self.weighted}
+        needs, there = gpu_bytes(self.nodes, self.edges, frozenset({metric}), **given), gpu_memory()
+        if needs > there and device == "gpu":
+            what = f"a graph of {self.nodes:,} nodes and {self.edges:,} edges"
+            raise does_not_fit(what, "on a GPU", needs, there, remedy="Give device='cpu'")
+        return needs <= there
+
+    def rows_for(self, metric: str, device: str) -> Sequence[CSR]:
+        """Return the rows where this metric is computed."""
+        if not self.on_gpu(metric, device):
+            return self.rows
+        return upload_rows(self.rows, weighted=self.weighted)
+
+    def batch_on_gpu(self) -> GraphBatch:
+        """Return the graph without weights on this process' GPU, with parallel edges merged."""
+        import cupy
+
+        for rows in upload_rows(self.rows):
+            if not kernel("small_graphs", rows.indptr).parallel_edges(rows.indptr, rows.indices):
+                ptr = cupy.asarray([0, self.nodes])
+                return GraphBatch(ptr, rows.indptr, rows.indices, directed=self.directed)
+        return on_device(self.batch)
+
     @cached_property
     def batch(self) -> GraphBatch:
         """The graph in memory, with parallel edges merged."""
@@ -124,6 +173,7 @@ def pagerank(
     weighted: bool = False,
     dangling: Any = None,
     directed: bool | None = None,
+    device: str = "auto",
 ) -> Array:
     """Return the PageRank of all nodes; arguments mean what they mean to NetworkX.
 
@@ -148,6 +198,9 @@ def pagerank(
     directed
         Whether edges have a direction, for a CSR, matrix or arrays; without one, a CSR or matrix
         has each edge at both ends, arrays have it once [default: undirected].
+    device
+        ``"cpu"``, ``"gpu"``, or ``"auto"``: the GPU of this process if it has one, and the graph is
+        large and fits there.
 
     Returns
     -------
@@ -165,7 +218,7 @@ def pagerank(
     >>> pagerank((sources, targets), directed=True, personalization={5: 1})
     """
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling)
+    ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling, device)
     if steps < 0:
         raise InputError(
             "PageRank did not converge",
@@ -182,28 +235,31 @@ def ranks_of(
     tol: float,
     nstart: Any,
     dangling: Any,
+    device: str = "auto",
 ) -> tuple[Array, int]:
     """Return PageRank and its number of steps, or -1 if those are too few."""
-    ranks, steps = kernel("pagerank", one.rows[0].indptr if one.rows else _NO_EDGES[0]).pagerank(
-        one.rows,
+    values = {
+        "personal": _values("personalization", personalization, one),
+        "start": _values("nstart", nstart, one),
+        "dangling": _values("dangling", dangling, one),
+    }
+    return ranks_of_rows(
+        one.rows_for("pagerank", device),
+        values,
         directed=one.directed,
         weighted=one.weighted,
         damping=alpha,
         tolerance=tol,
         most=max_iter,
-        personal=_values("personalization", personalization, one),
-        start=_values("nstart", nstart, one),
-        dangling=_values("dangling", dangling, one),
     )
-    return ranks, steps
 
 
-def components(graph: Any, *, directed: bool | None = None) -> Array:
+def components(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the connected component of each node, direction ignored.
 
     Parameters
     ----------
-    graph, directed
+    graph, directed, device
         As for ``pagerank``.
 
     Returns
@@ -212,10 +268,7 @@ def components(graph: Any, *, directed: bool | None = None) -> Array:
         (nodes,) integers: 0, 1, ... in the order of the components' first nodes.
     """
     one = OneGraph.of(graph, directed=directed)
-    found: Array = kernel("components", _NO_EDGES[0]).components(
-        one.rows, symmetric=not one.directed
-    )
-    return found
+    return components_of_rows(one.rows_for("component", device), symmetric=not one.directed)
 
 
 def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
@@ -324,18 +377,19 @@ def betweenness(
     normalized: bool = True,
     endpoints: bool = False,
     directed: bool | None = None,
+    device: str = "auto",
 ) -> Array:
     """Return the betweenness of each node.
 
     Parameters
     ----------
-    graph, directed
+    graph, directed, device
         As for ``pagerank``.
     sources
         Numbers of the nodes from which shortest paths are counted; their sums are not scaled up
         [default: all].
     weighted
-        Weights are lengths.
+        Weights are lengths; then only cores compute it.
     normalized
         Divide by the number of pairs of nodes.
     endpoints
@@ -350,9 +404,16 @@ def betweenness(
     chosen = None if sources is None else np.unique(np.asarray(sources, np.int64))
     if chosen is not None and len(chosen) and not 0 <= chosen[0] <= chosen[-1] < one.nodes:
         raise UsageError("a source is not a node", expected=f"numbers in 0..{one.nodes - 1}")
-    nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
+    if weighted and device == "gpu":
+        raise UsageError("weighted betweenness of one graph is computed on cores, not on a GPU")
+    if not weighted and one.on_gpu("betweenness", device):
+        batch = one.batch_on_gpu()
+        find = kernel("centrality", batch.indptr).betweenness
+        nodes = to_host(find(batch, chosen, endpoints=endpoints)[0])
+    else:
+        nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
     given = {"directed": one.directed, "normalized": normalized, "endpoints": endpoints}
-    return np.asarray(nodes * rules.betweenness_scale(one.batch.ptr, **given))
+    return np.asarray(nodes * rules.betweenness_scale(np.array([0, one.nodes]), **given))
 
 
 def paths_of(batch: GraphBatch, sources: Array | None = None) -> Paths:

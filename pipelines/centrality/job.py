@@ -48,6 +48,7 @@ from penstock.sizes import does_not_fit, format_bytes, plural
 # A task has several pieces, and reads and writes some while it computes another: on a GPU, which
 # computes a piece in milliseconds, up to this many; on a core a few.
 _PIECES_OF_GPU_TASK, _PIECES_OF_TASK = 64, 8
+_OTHER_DEVICE = "Take --device cpu, or a larger GPU"
 _TASKS_OF_WORKER = 8  # tasks per thread, at least, so that the last ones are short
 
 
@@ -145,8 +146,12 @@ def _plan(
             problem = error
     size, scratch = _disk_bytes(source, options, shares)
     steps = [("compute", how)]
-    if specs is not None and source.one and options.wanted & IN_ROWS:
-        memory, more, how = _in_rows(specs[0], options, memory, on_gpu=workers.capacity.on_gpu)
+    if specs is not None and source.one and workers.capacity.on_gpu:
+        needs = specs[0].bytes(options, on_gpu=True)
+        memory = workers.capacity.need(needs, _OTHER_DEVICE)
+        steps[0] = "compute", f"{how}; the graph on the GPU"
+    elif specs is not None and source.one and options.wanted & IN_ROWS:
+        memory, more, how = _in_rows(specs[0], options, memory)
         steps.append((", ".join(name for name in options.names if name in IN_ROWS), how))
         scratch += more
     context.plan(
@@ -159,12 +164,8 @@ def _plan(
     )
 
 
-def _in_rows(
-    spec: PieceSpec, options: CentralityOptions, memory: Need, *, on_gpu: bool
-) -> tuple[Need, int, str]:
+def _in_rows(spec: PieceSpec, options: CentralityOptions, memory: Need) -> tuple[Need, int, str]:
     """Return the memory, the scratch disk, and the way of the metrics that read rows in order."""
-    if on_gpu and not {"personalization", "dangling"} & options.node_values().keys():
-        return memory, 0, "on the GPU; components on the cores of one worker"
     how = "rows mapped and read in order by all cores of one worker"
     needs = spec.in_edges(options)
     if not needs:
@@ -218,7 +219,7 @@ def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: Central
     if capacity.on_gpu:
         needs = most.bytes(options, on_gpu=True)
         if needs > capacity.memory:
-            raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
+            raise capacity.too_small(what, needs, remedy=_OTHER_DEVICE)
 
 
 def _compute_pieces(workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:

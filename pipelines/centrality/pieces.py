@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.arrays import Array
-from penstock.csr import CSR, offsets_of
+from penstock.arrays import Array, DeviceArray
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.workers.resources.upload import upload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,7 @@ _LARGE_COST = 3e10
 _LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in memory is finite
 
 
+_UPLOADED = 1 << 28  # bytes of an array from which several threads copy it to a GPU
 ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
 
 
@@ -236,12 +238,37 @@ def device_bytes(batch: GraphBatch) -> int:
     return sum(array.nbytes for array in arrays if array is not None) + 64 * batch.nodes
 
 
+def gpu_bytes(
+    nodes: int, edges: int, wanted: frozenset[str], *, directed: bool, weighted: bool
+) -> int:
+    """Return the bytes on a GPU of one graph with PageRank, components or betweenness of it."""
+    ids = id_dtype(nodes).itemsize
+    # In-edges, sorted: their ends twice, and with weights their order and sorted copies.
+    into = directed * (8 * nodes + edges * (16 + ids + 32 * weighted))
+    more = {
+        "pagerank": 60 * nodes + edges // 32 + into,
+        "component": 5 * ids * nodes,
+        "betweenness": 124 * nodes + into,
+    }
+    most = max((more[name] for name in wanted & more.keys()), default=0)
+    return 8 * nodes + edges * (ids + 8 * weighted) + most
+
+
 def on_device(batch: GraphBatch) -> GraphBatch:
     """Return a copy of a batch on this worker's GPU."""
+    import cupy
+
     from penstock.kernels.cuda.uploads import to_gpu
 
+    def put(array: Array) -> DeviceArray:
+        if array.nbytes < _UPLOADED:
+            return to_gpu(array)
+        there: DeviceArray = cupy.empty(array.shape, array.dtype)
+        upload([(array, there)])
+        return there
+
     arrays: dict[str, Any] = {
-        name: None if array is None else to_gpu(array)
+        name: None if array is None else put(array)
         for name in ARRAYS
         for array in [getattr(batch, name)]
     }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.limits import cores
@@ -21,6 +23,7 @@ from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
     device_bytes,
+    gpu_bytes,
     matrix_bytes,
     on_device,
 )
@@ -30,6 +33,7 @@ from penstock.temporary import TemporaryFolder
 from penstock.threads import spread
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
+from penstock.workers.resources.upload import upload_rows
 
 REMEDY = "Give workers more memory with --memory-limit, or start fewer with -n"
 
@@ -141,7 +145,7 @@ def _compute_piece(
         if task.base is not None and structure is not None:
             known = task.base.look_up(structure)
             batch = known.rest(batch)
-        found, distances = _computed(task, batch, task.options.wanted, turn, _start(task, piece))
+        found, distances = _computed(task, batch, task.options.wanted, turn)
         if known is not None:
             found = known.joined(piece.batch, found)
         task.writer.save(number, piece, found, distances, structure, known)
@@ -161,31 +165,40 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
             found = from_shares(records, number, shares, piece.batch, task.options)
         values = kept_values(task.options.node_values(), records)
         in_rows = wanted & IN_ROWS
-        if resources().device is not None and not values.keys() & {"personal", "dangling"}:
-            in_rows -= {"pagerank"}  # the GPU's
         start = _start(task, piece)
         if start is not None:
             values["start"] = start
         if in_rows:
-            on_disk = spec.in_edges_on_disk(task.options, task.memory)
-            with (
-                TemporaryFolder("in-edges", records.folder) if on_disk else nullcontext()
-            ) as folder:
+            with _rows(task, spec, piece) as (rows, folder):
                 more = compute_rows(
-                    piece.rows,
-                    task.options,
-                    in_rows,
-                    values,
-                    directed=piece.directed,
-                    folder=folder,
+                    rows, task.options, in_rows, values, directed=piece.directed, folder=folder
                 )
             found = found.joined(more)
         rest = wanted - OF_PATHS - in_rows
         if rest or task.options.distances:
-            start = values.get("start")
-            more, distances = _computed(task, piece.batch, rest, nullcontext(), start, None)
+            more, distances = _computed(task, piece.batch, rest, nullcontext(), None)
             found = found.joined(more)
         task.writer.save(number, piece, found, distances)
+
+
+@contextmanager
+def _rows(
+    task: CentralityTask, spec: PieceSpec, piece: Piece
+) -> Iterator[tuple[Sequence[CSR], Path | None]]:
+    """Give the rows of one graph, on this worker's GPU if it has one, and a folder for in-edges
+    that exceed memory."""
+    options = task.options
+    if resources().device is None:
+        on_disk = spec.in_edges_on_disk(options, task.memory)
+        in_edges = TemporaryFolder("in-edges", task.writer.records.folder)
+        with in_edges if on_disk else nullcontext() as folder:
+            yield piece.rows, folder
+        return
+    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
+    given = {"directed": piece.directed, "weighted": options.weighted}
+    size = gpu_bytes(nodes, edges, options.wanted, **given)
+    with _streams.hold(size, resources().memory_bytes() // 2):
+        yield upload_rows(piece.rows, weighted=options.weighted), None
 
 
 def _computed(
@@ -193,13 +206,11 @@ def _computed(
     batch: GraphBatch,
     wanted: frozenset[str],
     turn: AbstractContextManager[Any],
-    start: Array | None,
     threads: int | None = 1,
 ) -> tuple[Columns, Array | None]:
     """Return some metrics of a batch and, if asked, its distances; on the worker's GPU if any.
 
-    turn   held while the piece computes on a core
-    start  values with which PageRank begins
+    turn     held while the piece computes on a core
     threads  that compute it on a CPU; None: all cores
     """
     options = task.options
@@ -212,12 +223,12 @@ def _computed(
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:
-            return _of_batch(batch, options, wanted, start, threads)
+            return _of_batch(batch, options, wanted, threads)
     size = device_bytes(batch) + _LAUNCH_BYTES
     if options.distances:
         size += matrix_bytes(batch.sizes, options)
     with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(batch), options, wanted, start, threads)
+        return _of_batch(on_device(batch), options, wanted, threads)
 
 
 def _start(task: CentralityTask, piece: Piece) -> Array | None:
@@ -231,10 +242,9 @@ def _of_batch(
     batch: Any,
     options: CentralityOptions,
     wanted: frozenset[str],
-    start: Array | None,
     threads: int | None,
 ) -> tuple[Columns, Array | None]:
-    found = compute(batch, options, wanted, start, threads)
+    found = compute(batch, options, wanted, threads)
     if not options.distances:
         return found, None
     distances = kernel("centrality", batch.indptr).distances(batch)

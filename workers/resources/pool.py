@@ -57,6 +57,13 @@ def taken_bytes() -> int | None:
     return _taken
 
 
+def gpu_memory() -> int:
+    """Return the bytes of this process' GPU that it may use: its pool, or all."""
+    import cupy
+
+    return _taken or int(cupy.cuda.runtime.memGetInfo()[1])
+
+
 def _take(text: str) -> int:
     import cupy
 

@@ -6,12 +6,13 @@ A direct copy from a mapping waits for every page of it, in one thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array, DeviceArray
+from penstock.csr import CSR, offsets_of
 from penstock.limits import cores
 from penstock.threads import spread
 
@@ -40,6 +41,29 @@ def upload(pairs: Iterable[tuple[Array, DeviceArray]]) -> None:
         of_thread.stream.synchronize()
 
     spread(copy, pieces(pairs), min(cores(), _THREADS))
+
+
+def upload_rows(rows: Sequence[CSR], *, weighted: bool = False) -> list[CSR]:
+    """Return consecutive row ranges as one on this process' GPU, with their weights if wanted."""
+    import cupy
+
+    if not rows:
+        return []
+    names = ["indices", "weights"][: 1 + (weighted and all(r.weights is not None for r in rows))]
+    firsts = offsets_of(np.array([each.edges for each in rows])).tolist()
+    ends = offsets_of(np.array([each.rows for each in rows])).tolist()
+    indptr = cupy.empty(ends[-1] + 1, np.int64)
+    columns = {n: cupy.empty(firsts[-1], getattr(rows[0], n).dtype) for n in names}
+    parts: list[tuple[Array, DeviceArray]] = []
+    for each, row, edge in zip(rows, ends, firsts, strict=False):
+        parts.append((each.indptr[:-1], indptr[row : row + each.rows]))
+        for name, there in columns.items():
+            parts.append((getattr(each, name), there[edge : edge + each.edges]))
+    upload(parts)
+    for row, stop, edge in zip(ends, ends[1:], firsts, strict=False):
+        indptr[row:stop] += edge
+    indptr[-1] = firsts[-1]
+    return [CSR(indptr, **columns)]
 
 
 def pieces(

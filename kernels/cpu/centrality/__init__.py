@@ -88,13 +88,11 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-6,
     most: int = 100,
-    start: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
     ranks, steps = np.empty(batch.nodes), np.empty(batch.graphs, np.int32)
-    weights = np.ones(0) if batch.weights is None else batch.weights
-    given = (frozen_view(weights), frozen_view(np.empty(0) if start is None else start))
-    power_iteration(*_graphs(batch), *given, damping, tolerance, most, ranks, steps)
+    weights = frozen_view(np.ones(0) if batch.weights is None else batch.weights)
+    power_iteration(*_graphs(batch), weights, damping, tolerance, most, ranks, steps)
     return ranks, steps
 
 

@@ -14,7 +14,6 @@ def power_iteration(
     indptr: Array,
     indices: Array,
     weights: Array,
-    start: Array,
     damping: float,
     tolerance: float,
     most: int,
@@ -24,7 +23,6 @@ def power_iteration(
     """Write the ranks of each graph, and the number of steps to convergence, or -1.
 
     weights  (edges,); empty: all are 1
-    start    (nodes,); empty: all are equal
     """
     largest = 0
     for graph in range(len(ptr) - 1):
@@ -36,7 +34,7 @@ def power_iteration(
         x = ranks[first : first + size]
         steps[graph] = 1 if size == 0 else -1
         for node in range(size):
-            x[node] = start[first + node] if len(start) > 0 else 1.0 / size
+            x[node] = 1.0 / size
             low, high = indptr[first + node], indptr[first + node + 1]
             sums[node] = weights[low:high].sum() if weighted else high - low
         for step in range(1, most + 1 if size > 0 else 0):

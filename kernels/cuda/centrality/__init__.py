@@ -1,8 +1,9 @@
-"""Centralities of many small graphs on the GPU; names and meaning are naive/centrality.py's.
+"""Centralities of a batch of graphs on the GPU; names and meaning are naive/centrality.py's.
 
 Graphs are sorted by size: a warp takes a tiny one, a block any other, and several blocks share the
 sources of one if there are few graphs. Mutable data lies in shared memory, or in global memory if a
-graph is too large for that. Sums are of one order in every run.
+graph is too large for that. Betweenness of one graph that fills the GPU is searches.py's. Sums are
+of one order in every run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu import centrality as cpu
 from penstock.kernels.cuda.centrality import whole
+from penstock.kernels.cuda.centrality.searches import LEAST_ITEMS, betweenness_of_one
 from penstock.kernels.cuda.centrality.unweighted import (
     unweighted_betweenness,
     unweighted_distances,
@@ -64,6 +66,9 @@ def betweenness(
     is 0 the CPU counts, in the order that NetworkX does.
     """
     options = {"endpoints": endpoints, "edges": edges}
+    alone = batch.graphs == 1 and batch.nodes + len(batch.indices) > LEAST_ITEMS
+    if alone and batch.weights is None and not edges:
+        return betweenness_of_one(batch, sources, endpoints=endpoints), None
     if batch.weights is None:
         return unweighted_betweenness(batch, sources, dtype=dtype, **options)
     found = weighted_betweenness(batch, sources, **options)
@@ -79,10 +84,9 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-6,
     most: int = 100,
-    start: DeviceArray | None = None,
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
-    return whole.pagerank(batch, damping, tolerance, most, start)
+    return whole.pagerank(batch, damping, tolerance, most)
 
 
 def strong_components(batch: GraphBatch, *, topological: bool = False) -> DeviceArray:

@@ -28,7 +28,6 @@ __device__ __forceinline__ double over_team(double value, double* parts) {
 }
 
 // in_*    edges into each node, and out_* out of it; weights have no items unless WEIGHTED
-// begin   (nodes,) values to begin with; null: all are equal
 // ranks   (nodes,)
 // steps   (graphs,): after how many steps a graph's ranks changed by less than `tolerance` per
 // node;
@@ -37,7 +36,7 @@ template <typename Id, bool WEIGHTED, bool WARP, bool GLOBAL>
 __global__ void pagerank(const Item* items, long long count, const long long* in_indptr,
                          const Id* in_indices, const double* in_weights,
                          const long long* out_indptr, const double* out_weights,
-                         const double* begin, char* scratch, long long stride, double damping,
+                         char* scratch, long long stride, double damping,
                          double tolerance, int most, double* ranks, int* steps) {
   typedef Team<WARP> T;
   extern __shared__ char shared[];
@@ -62,7 +61,7 @@ __global__ void pagerank(const Item* items, long long count, const long long* in
         for (long long e = start; e < stop; ++e) sum += out_weights[e];
       }
       sums[node] = sum;
-      now[node] = begin ? begin[item.first_node + node] : 1.0 / n;
+      now[node] = 1.0 / n;
     }
     T::sync();
     int found = n > 0 ? -1 : 1;

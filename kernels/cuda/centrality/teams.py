@@ -11,12 +11,13 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import AnyArray, Array, DeviceArray
+from penstock.csr import CSR
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cuda.centrality.items import Items, by_size
 from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.transpose import transpose
 from penstock.kernels.cuda.uploads import to_gpu
 
-C_IDS = {"int32": "int", "int64": "long long"}
 NULL = np.uint64(0)
 _BUSY = 2  # items per multiprocessor; a batch of more graphs has one item per graph
 _WARPS = 8  # graphs of a block, one per warp
@@ -166,13 +167,9 @@ def incoming(batch: GraphBatch) -> tuple[AnyArray, AnyArray, AnyArray | None]:
     """Return the transposed CSR with its weights: the CSR itself if edges are stored both ways."""
     if not batch.directed:
         return batch.indptr, batch.indices, batch.weights
-    edges = cp.arange(len(batch.indices), dtype=cp.int64)
-    rows = cp.searchsorted(batch.indptr, edges, side="right") - 1
-    indptr = cp.zeros(batch.nodes + 1, cp.int64)
-    indptr[1:] = cp.cumsum(cp.bincount(batch.indices, minlength=batch.nodes)[: batch.nodes])
-    order = cp.argsort(batch.indices, kind="stable")
-    weights = None if batch.weights is None else batch.weights[order]
-    return indptr, rows[order].astype(batch.indices.dtype), weights
+    rows = CSR(batch.indptr, batch.indices, weights=batch.weights)
+    (into,) = transpose([rows], weighted=True)
+    return into.indptr, into.indices, into.weights
 
 
 def busy() -> int:

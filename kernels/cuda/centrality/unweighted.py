@@ -12,7 +12,6 @@ from penstock.arrays import Array, DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.items import by_size, plan_items
 from penstock.kernels.cuda.centrality.teams import (
-    C_IDS,
     NULL,
     Teams,
     busy,
@@ -26,6 +25,7 @@ from penstock.kernels.cuda.centrality.teams import (
     that_fit,
     words,
 )
+from penstock.kernels.cuda.module import C_IDS
 from penstock.kernels.cuda.uploads import to_gpu
 
 _SEARCH_FILE = "centrality/breadth_first"

@@ -11,7 +11,6 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.items import plan_items
 from penstock.kernels.cuda.centrality.teams import (
-    C_IDS,
     NULL,
     Teams,
     busy,
@@ -21,6 +20,7 @@ from penstock.kernels.cuda.centrality.teams import (
     sources_of,
     summed,
 )
+from penstock.kernels.cuda.module import C_IDS
 from penstock.kernels.cuda.uploads import to_gpu
 
 _FILE = "centrality/weighted"

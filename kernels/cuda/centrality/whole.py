@@ -1,4 +1,4 @@
-"""Centralities of whole graphs on the GPU: PageRank and triangles."""
+"""PageRank and triangles of many graphs on the GPU, a block each; cuda/pagerank.py is of one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Triangles
 from penstock.kernels.cuda.centrality.items import plan_items
-from penstock.kernels.cuda.centrality.teams import C_IDS, NULL, Teams, incoming, padded, run
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.centrality.teams import NULL, Teams, incoming, padded, run
+from penstock.kernels.cuda.module import C_IDS, launch
 
 _FILE = "centrality/pagerank"
 _TEAMS = (Teams(32, 0, 1), Teams(128, 128, 1), Teams(512, 512, 1), Teams(1 << 15, 1024, 1))
@@ -17,7 +17,7 @@ _LANES = 8  # threads per node, as in triangles.cu
 
 
 def pagerank(
-    batch: GraphBatch, damping: float, tolerance: float, most: int, start: DeviceArray | None
+    batch: GraphBatch, damping: float, tolerance: float, most: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return ranks and numbers of steps; see naive/centrality.py."""
     ptr = cp.asnumpy(batch.ptr)
@@ -34,7 +34,7 @@ def pagerank(
         _TEAMS,
         # Three numbers per node, and one per warp.
         lambda teams, nodes: padded(24 * nodes + 256),
-        (*given, batch.weights if weighted else NULL, NULL if start is None else start),
+        (*given, batch.weights if weighted else NULL),
         (damping, tolerance, np.int32(most), ranks, steps),
     )
     return ranks, steps

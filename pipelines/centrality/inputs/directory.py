@@ -21,7 +21,12 @@ from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.options import COMMUNITIES, IN_ROWS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import (
+    COMMUNITIES,
+    IN_ROWS,
+    OF_PATHS,
+    CentralityOptions,
+)
 from penstock.pipelines.centrality.pieces import (
     ARRAYS,
     Piece,
@@ -30,6 +35,7 @@ from penstock.pipelines.centrality.pieces import (
     bad_weights,
     costs_of,
     cut,
+    gpu_bytes,
     without_bad_weights,
 )
 from penstock.workers.resources.cache import DeviceCache
@@ -215,7 +221,11 @@ class DirectoryPiece(PieceSpec):
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
         """Return the bytes per edge and per node, for these metrics."""
         nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
-        if self.ids is None and options.wanted <= IN_ROWS and not on_gpu and not options.distances:
+        whole = self.ids is None and not options.distances
+        if whole and on_gpu and options.on_whole_gpu:
+            given = {"directed": self.directed, "weighted": options.weighted}
+            return gpu_bytes(nodes, self.items - nodes, options.wanted, **given)
+        if whole and options.wanted <= IN_ROWS:
             return (80 + 16 * len(options.names)) * nodes  # edges are mapped
         edge = id_dtype(int(self.ptr[-1])).itemsize
         if options.weighted:  # stored, and as float64; a heap, and a tree of paths

@@ -1,5 +1,7 @@
 """Kernels of one large graph, in row ranges: the twins against each other, NetworkX and SciPy."""
 
+from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 
 import networkx as nx
@@ -24,7 +26,45 @@ from penstock.kernels.naive import pagerank as naive_pagerank
 from penstock.kernels.naive import transpose as naive_transpose
 from penstock.temporary import TemporaryFolder
 
-BOTH = pytest.mark.parametrize("kernels", [naive_pagerank, cpu_pagerank], ids=["naive", "cpu"])
+
+class Cuda:
+    """Kernels on a GPU, given and giving arrays of the host."""
+
+    def __init__(self, noun):
+        self.noun = noun
+
+    def __getattr__(self, name):
+        import cupy
+
+        from penstock.workers.resources.upload import upload_rows
+
+        def call(rows, **options):
+            options = {
+                key: cupy.asarray(value) if isinstance(value, np.ndarray) else value
+                for key, value in options.items()
+            }
+            module = import_module(f"penstock.kernels.cuda.{self.noun}")
+            return on_host(getattr(module, name)(upload_rows(rows, weighted=True), **options))
+
+        return call
+
+
+def on_host(found):
+    if isinstance(found, CSR):
+        return CSR(found.indptr.get(), found.indices.get(), found.weights.get())
+    if isinstance(found, tuple | list):
+        return type(found)(on_host(each) for each in found)
+    return found.get() if hasattr(found, "get") else found
+
+
+def backends(noun, *modules):
+    cuda = pytest.param(Cuda(noun), id="cuda", marks=pytest.mark.gpu)
+    named = [pytest.param(each, id=each.__name__.split(".")[2]) for each in modules]
+    return pytest.mark.parametrize("kernels", [*named, cuda])
+
+
+PAGERANK = backends("pagerank", naive_pagerank, cpu_pagerank)
+DIRECTED = pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 
 
 @st.composite
@@ -57,7 +97,7 @@ def shares(draw, size):
     return np.array(values, np.float64) if any(values) else None
 
 
-@BOTH
+@PAGERANK
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), weighted=st.booleans(), threads=st.integers(1, 3))
 def test_pagerank_is_networkxs_with_each_of_its_arguments(kernels, data, weighted, threads):
@@ -82,7 +122,7 @@ def test_pagerank_is_networkxs_with_each_of_its_arguments(kernels, data, weighte
     np.testing.assert_allclose(ranks, [wanted[node] for node in graph], rtol=1e-9, atol=1e-12)
 
 
-@BOTH
+@PAGERANK
 def test_a_pagerank_that_does_not_converge_and_one_of_nothing(kernels):
     star = rows_of(5, [(0, n, 1.0) for n in range(1, 5)], directed=False)
     _, steps = kernels.pagerank([star], directed=False, tolerance=1e-12, most=3)
@@ -91,7 +131,7 @@ def test_a_pagerank_that_does_not_converge_and_one_of_nothing(kernels):
     assert (ranks.shape, steps) == ((0,), 1)
 
 
-@pytest.mark.parametrize("directed", [False, True])
+@DIRECTED
 def test_ranks_are_the_same_bytes_on_any_number_of_threads(directed):
     ends = np.random.default_rng(7).zipf(1.3, (400_000, 2)) % 150_000
     pairs = [(a, b, 1 + (a + b) % 3) for a, b in ends.tolist()]
@@ -105,7 +145,7 @@ def test_ranks_are_the_same_bytes_on_any_number_of_threads(directed):
     assert found[0].sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("kernels", [naive_components, cpu_components], ids=["naive", "cpu"])
+@backends("components", naive_components, cpu_components)
 @settings(max_examples=80, deadline=None)
 @given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
 def test_components_are_scipys(kernels, drawn, threads):
@@ -114,8 +154,9 @@ def test_components_are_scipys(kernels, drawn, threads):
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
 
 
-@pytest.mark.parametrize("directed", [False, True])
-def test_components_of_a_graph_that_threads_share(directed):
+@DIRECTED
+@backends("components", cpu_components)
+def test_components_of_a_graph_that_threads_share(kernels, directed):
     # Paths, in a random order of nodes: trees grow deep, and meet at both ends.
     nodes = 300_000
     order = np.random.default_rng(5).permutation(nodes)
@@ -123,8 +164,58 @@ def test_components_of_a_graph_that_threads_share(directed):
     a, b = order[:-1][kept], order[1:][kept]
     ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
     rows = CSR.from_edges(*ends, nodes)
-    labels = cpu_components.components([rows], symmetric=not directed, threads=4)
+    labels = kernels.components([rows], symmetric=not directed, threads=4)
     np.testing.assert_array_equal(labels, by_scipy(rows))
+
+
+@pytest.mark.gpu
+@DIRECTED
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_on_a_gpu_of_rows_that_blocks_share(directed, weighted):
+    rows = with_hubs(directed=directed)
+    options = {"directed": directed, "weighted": weighted, "tolerance": 1e-14}
+    wanted, steps = cpu_pagerank.pagerank([rows], **options)
+    first, again = (Cuda("pagerank").pagerank([rows], **options) for _ in range(2))
+    np.testing.assert_allclose(first[0], wanted, rtol=1e-9)
+    assert first[1] == steps
+    assert first[0].tobytes() == again[0].tobytes()
+
+
+@pytest.mark.gpu
+@DIRECTED
+@pytest.mark.parametrize("few", [1, 16, 1 << 40], ids=["marking", "both", "gathering"])
+def test_betweenness_on_a_gpu_of_one_graph(directed, few, monkeypatch):
+    import cupy
+
+    from penstock.kernels.cuda import centrality
+
+    monkeypatch.setattr(centrality, "LEAST_ITEMS", 0)
+    monkeypatch.setattr("penstock.kernels.cuda.centrality.searches._FEW", few)
+    path = [(n, n + 1, 1) for n in range(499)]
+    for rows in (with_hubs(directed=directed), rows_of(500, path, directed=directed)):
+        batch = GraphBatch(np.array([0, rows.rows]), rows.indptr, rows.indices, directed=directed)
+        there = {name: cupy.asarray(getattr(batch, name)) for name in ("ptr", "indptr", "indices")}
+        sources = np.random.default_rng(1).choice(rows.rows, 6, replace=False)
+        for endpoints in (False, True):
+            wanted, _ = cpu_centrality.betweenness(batch, np.sort(sources), endpoints=endpoints)
+            first, again = (
+                centrality.betweenness(replace(batch, **there), sources, endpoints=endpoints)[0]
+                for _ in range(2)
+            )
+            np.testing.assert_allclose(first.get(), wanted, rtol=1e-9, atol=1e-12)
+            assert first.get().tobytes() == again.get().tobytes()
+
+
+def with_hubs(*, directed, nodes=30_000):
+    """Return a graph with rows of many and of no edges."""
+    random = np.random.default_rng(3)
+    ends = np.minimum(random.zipf(1.3, (200_000, 2)) - 1, 10**9) * 7919 % nodes
+    hub = np.stack([np.full(nodes, 5), np.arange(nodes)], 1)[::2]
+    ends = np.unique(np.concatenate([ends, hub]), axis=0)
+    if not directed:
+        ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    weights = 1.0 + ends.sum(1) % 3
+    return CSR.from_edges(ends[:, 0], ends[:, 1], nodes + 100, weights=weights)
 
 
 @pytest.mark.parametrize("kernels", [naive_degrees, cpu_degrees], ids=["naive", "cpu"])
@@ -145,7 +236,7 @@ def by_scipy(csr):
     return np.argsort(np.argsort(first))[inverse]
 
 
-@pytest.mark.parametrize("kernels", [naive_transpose, cpu_transpose], ids=["naive", "cpu"])
+@backends("transpose", naive_transpose, cpu_transpose)
 @settings(max_examples=40, deadline=None)
 @given(drawn=row_ranges(), mapped=st.booleans(), threads=st.integers(1, 3))
 def test_in_edges_are_scipys_also_if_they_are_mapped(kernels, drawn, mapped, threads):

@@ -89,6 +89,40 @@ def test_each_form_of_a_graph_has_networkxs_values(tmp_path, directed):
             assert penstock.triangles(given).tolist() == wanted
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_gpu_gives_what_cores_give(tmp_path, directed):
+    path = directory(tmp_path / "graph", drawn(directed=directed))
+    personal = np.arange(63.0)
+    for compute, options in (
+        (penstock.pagerank, {"personalization": personal, "tol": 1e-12, "max_iter": 500}),
+        (penstock.pagerank, {"weighted": True}),
+        (penstock.components, {}),
+        (penstock.betweenness, {"sources": [1, 4, 5, 9, 30]}),
+    ):
+        found = compute(path, device="gpu", **options)
+        np.testing.assert_allclose(found, compute(path, device="cpu", **options), **CLOSE)
+    tables = []
+    for device in ("cpu", "gpu"):
+        penstock.centrality(
+            path,
+            tmp_path / device,
+            metrics="pagerank,component,betweenness",
+            cluster=penstock.ClusterSpec(device=device),
+        )
+        tables.append(pq.read_table(tmp_path / device / "nodes").to_pandas())
+    for name in ("pagerank", "component", "betweenness"):
+        np.testing.assert_allclose(tables[1][name], tables[0][name], **CLOSE)
+
+
+def test_a_device_that_is_not_there_or_does_not_compute_a_metric():
+    graph = nx.path_graph(4)
+    with pytest.raises(UsageError):
+        penstock.components(graph, device="tpu")
+    with pytest.raises(UsageError):
+        penstock.betweenness(graph, weighted=True, device="gpu")
+
+
 def sets(labels):
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in np.unique(labels)}
 

@@ -1,0 +1,50 @@
+"""Connected components of one graph on the GPU; meaning as in naive/components.py.
+
+Two edges of each node are read, and if edges are stored at both ends, of the others those of nodes
+outside the largest tree. Besides the graph, memory holds up to 20 bytes per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cupy as cp
+import numpy as np
+
+from penstock.arrays import DeviceArray
+from penstock.csr import CSR, id_dtype
+from penstock.kernels.cuda.module import C_IDS, launch
+
+_FILE = "components"
+_FIRST, _SAMPLES = 2, 1024  # as in cpu/components.py
+_EDGES = 32  # of a thread, as in components.cu
+
+
+def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = None) -> DeviceArray:
+    """Return the component of each node of a graph, given as one range of rows.
+
+    symmetric  every edge is stored at both ends; ``threads`` has no effect
+    """
+    if not rows or not rows[0].rows:
+        return cp.empty(0, np.int32)
+    (csr,) = rows
+    nodes, dtype = np.int64(csr.rows), csr.indices.dtype
+    parent, name = cp.arange(csr.rows, dtype=dtype), C_IDS[dtype.name]
+    given = csr.indptr, csr.indices
+    for number in range(_FIRST):
+        launch(_FILE, f"join_first<{name}>", csr.rows, nodes, *given, np.int32(number), parent)
+        launch(_FILE, f"shorten<{name}>", csr.rows, nodes, parent)
+    giant = -1
+    if symmetric:
+        some = cp.asnumpy(parent[:: max(1, csr.rows // _SAMPLES)])
+        roots, counts = np.unique(some, return_counts=True)
+        giant = int(roots[counts.argmax()])
+    launch(
+        _FILE, f"join_edges<{name}>", -(-csr.edges // _EDGES), nodes, np.int64(csr.edges), *given,
+        np.int32(_FIRST), np.int64(giant), parent,
+    )  # fmt: skip
+    launch(_FILE, f"shorten<{name}>", csr.rows, nodes, parent)
+    roots = parent == cp.arange(csr.rows, dtype=dtype)
+    labels = cp.cumsum(roots, dtype=id_dtype(csr.rows))
+    labels -= 1
+    return labels[parent]
