@@ -31,7 +31,7 @@ from penstock.pipelines.centrality.compute import (
     ranks_of_rows,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES
-from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, on_device
+from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, rows_on_device
 from penstock.sizes import does_not_fit
 from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, to_host
@@ -136,16 +136,6 @@ class OneGraph:
         if not self.on_gpu(metric, device):
             return self.rows
         return upload_rows(self.rows, weighted=self.weighted)
-
-    def batch_on_gpu(self) -> GraphBatch:
-        """Return the graph without weights on this process' GPU, with parallel edges merged."""
-        import cupy
-
-        for rows in upload_rows(self.rows):
-            if not kernel("small_graphs", rows.indptr).parallel_edges(rows.indptr, rows.indices):
-                ptr = cupy.asarray([0, self.nodes])
-                return GraphBatch(ptr, rows.indptr, rows.indices, directed=self.directed)
-        return on_device(self.batch)
 
     @cached_property
     def batch(self) -> GraphBatch:
@@ -407,7 +397,7 @@ def betweenness(
     if weighted and device == "gpu":
         raise UsageError("weighted betweenness of one graph is computed on cores, not on a GPU")
     if not weighted and one.on_gpu("betweenness", device):
-        batch = one.batch_on_gpu()
+        batch = rows_on_device(one.rows, lambda: one.batch, directed=one.directed)
         find = kernel("centrality", batch.indptr).betweenness
         nodes = to_host(find(batch, chosen, endpoints=endpoints)[0])
     else:

@@ -129,7 +129,7 @@ def _plan(
     context: Context, source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> None:
     """Return the plan: how the graphs are cut into tasks, and their memory and disk."""
-    specs, problem = source.specs, None
+    specs, problem, joined = source.specs, None, False
     if specs is None:
         how = f"{plural(len(source.files), 'file')}, sorted by graph first"
         memory = Need(None, where="rows are sorted by graph first")
@@ -138,13 +138,14 @@ def _plan(
         if shares is not None and options.wanted & OF_PATHS:
             how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
         workers = context.workers(input_bytes=source.bytes)
+        joined = shares is not None and _joins_shards(source, shares, options, workers)
         most = max((spec.bytes(options) for spec in specs), default=0)
         memory = Need(most, workers.task_capacity.worker_memory, "on every worker")
         try:
             _refuse_too_large(workers, specs, options)
         except CapacityError as error:
             problem = error
-    size, scratch = _disk_bytes(source, options, shares)
+    size, scratch = _disk_bytes(source, options, shares, joined=joined)
     steps = [("compute", how)]
     if specs is not None and source.one and workers.capacity.on_gpu:
         needs = specs[0].bytes(options, on_gpu=True)
@@ -177,9 +178,9 @@ def _in_rows(spec: PieceSpec, options: CentralityOptions, memory: Need) -> tuple
 
 
 def _disk_bytes(
-    source: CentralityInput, options: CentralityOptions, shares: Shares | None
+    source: CentralityInput, options: CentralityOptions, shares: Shares | None, *, joined: bool
 ) -> tuple[int, int]:
-    """Return the approximate bytes of the output, and of texts and sums of shares."""
+    """Return the approximate bytes of the output, and of texts, sums, and shards that are joined."""
     size = source.nodes * (
         source.id_bytes + 8 * len(options.wanted.intersection((*NODE_METRICS, *COMMUNITIES)))
     )
@@ -194,7 +195,7 @@ def _disk_bytes(
     if shares is None:
         return size, 0
     scratch = 8 * len(shares.listed) + shares.count * share_bytes(source.nodes, edges, options)
-    if shares.count and _in_shards(source):
+    if joined:
         scratch += 8 * source.nodes + edges * (
             id_dtype(source.nodes).itemsize + 16 * options.weighted
         )
@@ -250,7 +251,7 @@ def _compute_large(
     cut: dict[int, tuple[Shares, str | None]] = {}
     if shares is not None:
         cut[0] = shares, None
-        if shares.count and _in_shards(source):
+        if _joins_shards(source, shares, options, workers):
             call = [(specs[0], 0, records)]
             joined = workers.tasks(
                 "join shards",
@@ -283,9 +284,13 @@ def _compute_large(
     return resumed
 
 
-def _in_shards(source: CentralityInput) -> bool:
-    """Return whether the input is one graph in several shards, which searches need as one."""
-    return isinstance(source, DirectoryInput) and source.one and source.graph.num_shards > 1
+def _joins_shards(
+    source: CentralityInput, shares: Shares, options: CentralityOptions, workers: Workers
+) -> bool:
+    """Return whether the shards of one graph are joined on disk: searches need them as one."""
+    in_shards = isinstance(source, DirectoryInput) and source.one and source.graph.num_shards > 1
+    on_gpu = not options.weighted and workers.capacity.on_gpu  # which joins them itself
+    return in_shards and shares.count > 0 and not on_gpu
 
 
 def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:

@@ -13,9 +13,10 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
+from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.workers.resources.upload import upload
+from penstock.workers.resources.upload import upload, upload_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -273,3 +274,19 @@ def on_device(batch: GraphBatch) -> GraphBatch:
         for array in [getattr(batch, name)]
     }
     return replace(batch, **arrays)
+
+
+def rows_on_device(
+    rows: Sequence[CSR], merged: Callable[[], GraphBatch], *, directed: bool
+) -> GraphBatch:
+    """Return one graph without weights on this worker's GPU.
+
+    merged  makes the graph in host memory, if it has parallel edges
+    """
+    import cupy
+
+    for whole in upload_rows(rows):
+        if not kernel("small_graphs", whole.indptr).parallel_edges(whole.indptr, whole.indices):
+            ptr = cupy.asarray([0, whole.rows])
+            return GraphBatch(ptr, whole.indptr, whole.indices, directed=directed)
+    return on_device(merged())

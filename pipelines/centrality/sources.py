@@ -20,7 +20,7 @@ from penstock.pipelines.centrality.options import (
     OF_PATHS_THROUGH,
     CentralityOptions,
 )
-from penstock.pipelines.centrality.pieces import PieceSpec, on_device
+from penstock.pipelines.centrality.pieces import PieceSpec, on_device, rows_on_device
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
@@ -133,7 +133,11 @@ def sum_share(
     def load() -> GraphBatch:
         read = spec.read(weighted=options.weighted)
         assert not read.failed, "the client has checked the weights"
-        return read.batch if held.device is None else on_device(read.batch)
+        if held.device is None:
+            return read.batch
+        if options.weighted:
+            return on_device(read.batch)
+        return rows_on_device(read.rows, lambda: read.batch, directed=read.directed)
 
     sources = Shares.load(records, piece, count).share(number)
     key = ("centrality", version, piece, options.weighted)
