@@ -118,7 +118,7 @@ class OneGraph:
         """Return whether to compute this metric on this process' GPU; ``auto``: if the graph is
         large, and fits there."""
         if device == "auto":
-            if not gpu() or self.nodes + self.edges <= LARGE_ITEMS:
+            if self.nodes + self.edges <= LARGE_ITEMS or not gpu():
                 return False
         elif not computes_on_gpu(
             device, name="device", asker="device='gpu'", otherwise="give device='cpu'"

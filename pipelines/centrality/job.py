@@ -180,7 +180,7 @@ def _in_rows(spec: PieceSpec, options: CentralityOptions, memory: Need) -> tuple
 def _disk_bytes(
     source: CentralityInput, options: CentralityOptions, shares: Shares | None, *, joined: bool
 ) -> tuple[int, int]:
-    """Return the approximate bytes of the output, and of texts, sums, and shards that are joined."""
+    """Return the approximate bytes of the output, and of texts, sums and joined shards."""
     size = source.nodes * (
         source.id_bytes + 8 * len(options.wanted.intersection((*NODE_METRICS, *COMMUNITIES)))
     )
