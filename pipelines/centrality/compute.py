@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
@@ -29,6 +29,7 @@ from penstock.pipelines.centrality.options import (
     CentralityOptions,
 )
 from penstock.workers.resources.device import to_host
+from penstock.workers.resources.upload import download
 
 # The sums over paths that each metric needs: only these are copied from a GPU.
 _NEEDED = {
@@ -173,13 +174,18 @@ def ranks_of_rows(
         asarray = import_module("cupy").asarray
         values = {name: each if each is None else asarray(each) for name, each in values.items()}
     ranks, steps = kernel("pagerank", indptr).pagerank(rows, **values, **options)
-    return to_host(ranks), steps
+    return fetched(ranks), steps
 
 
 def components_of_rows(rows: Sequence[CSR], *, symmetric: bool) -> Array:
     """Return the component of each node, computed where the rows are."""
     indptr = rows[0].indptr if rows else np.empty(0)
-    return to_host(kernel("components", indptr).components(rows, symmetric=symmetric))
+    return fetched(kernel("components", indptr).components(rows, symmetric=symmetric))
+
+
+def fetched(values: AnyArray) -> Array:
+    """Return values of the nodes of a large graph in host memory."""
+    return values if isinstance(values, np.ndarray) else download(values)
 
 
 def communities_of(

@@ -28,13 +28,14 @@ from penstock.pipelines.centrality.compute import (
     both_ways,
     communities_of,
     components_of_rows,
+    fetched,
     ranks_of_rows,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES
 from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, rows_on_device
 from penstock.sizes import does_not_fit
 from penstock.threads import spread
-from penstock.workers.resources.device import computes_on_gpu, gpu, to_host
+from penstock.workers.resources.device import computes_on_gpu, gpu
 from penstock.workers.resources.pool import gpu_memory
 from penstock.workers.resources.upload import upload_rows
 
@@ -399,7 +400,7 @@ def betweenness(
     if not weighted and one.on_gpu("betweenness", device):
         batch = rows_on_device(one.rows, lambda: one.batch, directed=one.directed)
         find = kernel("centrality", batch.indptr).betweenness
-        nodes = to_host(find(batch, chosen, endpoints=endpoints)[0])
+        nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])
     else:
         nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
     given = {"directed": one.directed, "normalized": normalized, "endpoints": endpoints}

@@ -1,12 +1,12 @@
-"""From mapped files to a GPU: several threads read pieces into pinned memory.
+"""From mapped files to a GPU and back: several threads copy pieces through pinned memory.
 
-A direct copy from a mapping waits for every page of it, in one thread.
+A direct copy waits for every page of a mapping, or of new memory, in one thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +22,49 @@ _THREADS = 8  # these nearly saturate a machine's memory
 
 def upload(pairs: Iterable[tuple[Array, DeviceArray]]) -> None:
     """Copy each array to its GPU array of the same length; types may differ."""
+
+    def copy(host: Array, there: DeviceArray, pinned: Array, stream: Any) -> None:
+        pinned[...] = host
+        there.set(pinned, stream=stream)
+        stream.synchronize()
+
+    _on_threads(pairs, copy)
+
+
+def download(array: DeviceArray) -> Array:
+    """Return a copy of a GPU's array of one axis."""
+    found = np.empty(array.shape, array.dtype)
+
+    def copy(host: Array, there: DeviceArray, pinned: Array, stream: Any) -> None:
+        there.get(out=pinned, stream=stream)
+        stream.synchronize()
+        host[...] = pinned
+
+    _on_threads([(found, array)], copy)
+    return found
+
+
+def _on_threads(
+    pairs: Iterable[tuple[Array, DeviceArray]],
+    copy: Callable[[Array, DeviceArray, Array, Any], None],
+) -> None:
     import cupy
 
     device, of_thread = cupy.cuda.Device(), threading.local()
-    # A kernel may still read the memory's former content.
+    # A kernel may still read the memory's former content, or write what is copied.
     cupy.cuda.get_current_stream().synchronize()
 
-    def copy(piece: tuple[Array, DeviceArray]) -> None:
-        host, into = piece
+    def work(piece: tuple[Array, DeviceArray]) -> None:
+        host, there = piece
         device.use()
         if not hasattr(of_thread, "stream"):
             of_thread.stream = cupy.cuda.Stream(non_blocking=True)
-            pinned: Any = cupy.cuda.alloc_pinned_memory(_PIECE)
-            of_thread.buffer = np.frombuffer(pinned, np.uint8, _PIECE)
-        read = of_thread.buffer[: into.nbytes].view(into.dtype)
-        read[...] = host
-        into.set(read, stream=of_thread.stream)
-        of_thread.stream.synchronize()
+            memory: Any = cupy.cuda.alloc_pinned_memory(_PIECE)
+            of_thread.buffer = np.frombuffer(memory, np.uint8, _PIECE)
+        pinned = of_thread.buffer[: there.nbytes].view(there.dtype)
+        copy(host, there, pinned, of_thread.stream)
 
-    spread(copy, pieces(pairs), min(cores(), _THREADS))
+    spread(work, pieces(pairs), min(cores(), _THREADS))
 
 
 def upload_rows(rows: Sequence[CSR], *, weighted: bool = False) -> list[CSR]:

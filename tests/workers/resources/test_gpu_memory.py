@@ -101,3 +101,4 @@ def test_what_is_uploaded_is_what_was_mapped(tmp_path, dtype):
     found = into.get()
     np.testing.assert_array_equal(found[:first], np.concatenate([host for host, _ in pairs]))
     assert (found[first:] == -1).all()
+    np.testing.assert_array_equal(upload.download(into), found)
