@@ -93,6 +93,24 @@ def shuffle_edges(
                 array[i], array[j] = array[j], array[i]
 
 
+def shuffled_edges(
+    indptr: Array, indices: Array, relations: Array | None, groups: int, seed: int
+) -> tuple[Array, Array, Array | None]:
+    """Return heads, tails and relations of all edges, as one bucket that is made and shuffled."""
+    starts = np.array([0, len(indptr) - 1])
+    counts = count_edges(indptr, indices, 0, starts, None, groups, seed)
+    at = np.cumsum(counts) - counts
+    heads, tails = np.empty_like(indices), np.empty_like(indices)
+    found = None if relations is None else np.empty_like(relations)
+    given = indptr, indices, relations, None, 0, starts, None, at
+    scatter_edges(*given, heads, tails, found, None, groups, seed)
+    for first, count in zip(at.tolist(), counts.tolist(), strict=True):
+        some = slice(first, first + count)
+        kept = None if found is None else found[some]
+        shuffle_edges(heads[some], tails[some], kept, None, seed, first)
+    return heads, tails, found
+
+
 def mix_keys(seed: int, which: int) -> Array:
     """Return the keys of permutation ``which``: (6,) uint64."""
     count = ROUNDS // 2
