@@ -31,8 +31,7 @@ import penstock
 from penstock.kernels.cpu import neighbours
 
 DIMENSION, K, ASKED = 128, 10, 1024
-# The time of all pairs over that of the job, by the number of vectors. That of 1,000,000 follows
-# from building and searching, measured apart.
+# The time of all pairs over that of the job, by the number of vectors.
 AS_FAST = {1_000_000: 10.0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -18,7 +19,7 @@ from cyclopts import App, CycloptsError, Group
 from penstock import __version__
 from penstock.errors import PenstockError, PenstockWarning, causes
 from penstock.pipelines.help_page import OPTIONS, HelpPage
-from penstock.pipelines.signals import Terminated, ignore_more, raise_terminations
+from penstock.pipelines.signals import Terminated, heard, ignore_more, raise_terminations
 from penstock.system_errors import from_system
 
 app = App(
@@ -191,10 +192,15 @@ def _warnings_in_a_line() -> Iterator[None]:
 def _interrupt_behind(error: BaseException) -> BaseException:
     """Return the signal during whose handling an error was raised, or else the error itself.
 
-    If a signal interrupts Dask, Dask may fail in any way, and so may the cleanup.
+    If a signal interrupts Dask, Dask may fail in any way, and so may the cleanup; other libraries
+    raise errors of their own.
     """
-    signals = (one for one in causes(error) if isinstance(one, KeyboardInterrupt))
-    return next(signals, error)
+    for one in causes(error):
+        if isinstance(one, KeyboardInterrupt):
+            return one
+    if heard:
+        return KeyboardInterrupt() if heard[0] == signal.SIGINT else Terminated(heard[0])
+    return error
 
 
 def _as_ours(error: BaseException) -> PenstockError:

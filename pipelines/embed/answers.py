@@ -6,7 +6,7 @@ part-00000.parquet    question, head, relation, tail, rank, score: one row per a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from penstock.arrow import as_numpy, read_column
 from penstock.errors import InputError, UsageError
 from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
+from penstock.graph import Graph
 from penstock.output import Output
 from penstock.pipelines.embed.evaluation import unknown_names
 from penstock.pipelines.embed.options import AnswerOptions
@@ -79,9 +80,9 @@ def answer_all(
         if run.training.model in DISTANCES:
             raise UsageError(
                 f"--new does not work with {run.training.model}",
-                expected="a run of complex, distmult or dot",
+                expected="a run whose scores are products",
             )
-        new, edges = _new_nodes(options.new, run, ids)
+        new, edges = _new_nodes(options, run, ids)
         ids, asked = pa.concat_arrays([ids, new]), replace(asked, new=out.scratch)
     questions, skipped = _questions(at, run, options, ids)
     low, high = _ROWS_OF_FILE
@@ -107,7 +108,10 @@ def answer_all(
     save_npy(out.scratch, QUESTIONS, questions)
     if edges is not None:
         save_table(out.scratch, NEW_IDS, pa.table({"id": ids[run.nodes :]}))
-        save_npy(out.scratch, NEW_EDGES, np.stack([edges.heads, edges.relations, edges.tails]))
+        known = np.stack([edges.heads, edges.relations, edges.tails])
+        if asked.graph is not None and not Graph.open(asked.graph).manifest.directed:
+            known = np.concatenate([known, known[::-1]], axis=1)
+        save_npy(out.scratch, NEW_EDGES, known)
         save_npy(out.scratch, NEW, vectors_of_new(asked, edges, len(ids) - run.nodes))
     todo = [n for n in range(files.count) if not out.pieces.done(part_name(n))]
     calls = [(task, n) for n in todo]
@@ -133,15 +137,14 @@ def answer_all(
     )
 
 
-def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
+def _new_nodes(options: AnswerOptions, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
     """Return the ids of new nodes, and their edges to nodes of the run."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = {
-        name: column.cast(pa.string())
-        for name, column in read_columns(str(path), ("head", "relation", "tail")).items()
-    }
+    path = options.new
+    assert path is not None
+    table = _texts_of(path, ("head", "relation", "tail"))
     for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
         if name not in table:
             raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
@@ -149,7 +152,12 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
     relations = np.zeros(len(ends[0]), np.int64)
     if run.relations is not None:
         relations = find_ids(pa.array(run.relations, pa.string()), table["relation"])
-    of = np.flatnonzero(((ends[0] < 0) != (ends[1] < 0)) & (relations >= 0))
+    new_ends = (ends[0] < 0).astype(int) + (ends[1] < 0)
+    if options.unknown == "error" and ((relations < 0) | (new_ends == 2)).any():
+        names = table["head"], table.get("relation"), table["tail"]
+        lost = [np.where(new_ends == 2, end, 0) for end in ends]
+        raise unknown_names(names, np.stack([lost[0], relations, lost[1]]), str(path))
+    of = np.flatnonzero((new_ends == 1) & (relations >= 0))
     if not len(of):
         raise InputError(
             f"{path} has no edge between a new node and a node of the run",
@@ -187,10 +195,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         return np.stack([ends[0], np.full_like(every, relation), ends[1], every]), 0
     import pyarrow as pa
 
-    table = {
-        name: column.cast(pa.string())
-        for name, column in read_columns(str(options.queries), ("head", "tail", "relation")).items()
-    }
+    table = _texts_of(options.queries, ("head", "tail", "relation"))
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
@@ -229,6 +234,21 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     if not good.any():
         raise UsageError(f"{at} cannot answer any question of {options.queries}")
     return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped
+
+
+def _texts_of(path: Path, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Read columns of names, as text."""
+    import pyarrow as pa
+
+    found = read_columns(str(path), names)
+    for name, column in found.items():
+        if pa.types.is_nested(column.type):
+            raise InputError(f"{path}: {name} is not a name", got=str(column.type))
+        found[name], bad = cast_rows(column, pa.string())
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise InputError(f"{path}, row {row}: {name} is not a text", got=str(column[row]))
+    return found
 
 
 def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:

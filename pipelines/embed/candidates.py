@@ -9,11 +9,12 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
+from penstock.bounds import check_length
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.options import ALL, BY_RELATION
-from penstock.pipelines.embed.run import Run
+from penstock.pipelines.embed.run import FORMAT, Run
 from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.warm import IDS
 
@@ -30,17 +31,19 @@ def find_candidates(
 ) -> Candidates | None:
     """Return the candidates for questions to a run: by default those of its training.
 
-    If the training corrupts one side, only answers of that side are limited. None: all nodes.
+    Those limit only answers of the side that the training corrupts. None: all nodes.
     """
-    if given is None:
-        given = BY_RELATION if (run.options or {}).get("candidates") == BY_RELATION else None
-    if given is None and (at / FILE).is_file():
-        kept = Candidates(run.nodes, load_npy(at / FILE).tobytes())
-        return kept.limiting(run.training.corrupt)
+    trained = (run.options or {}).get("candidates")
+    if given is None and trained not in (None, ALL, BY_RELATION):
+        bits = load_npy(at / FILE)
+        check_length(bits, -(-run.nodes // 8), at / FILE, remedy=FORMAT.restore)
+        return Candidates(run.nodes, bits.tobytes()).limiting(run.training.corrupt)
+    if given is None and trained == BY_RELATION:
+        given = BY_RELATION
     if given is None or given == ALL:
         return None
     if given == BY_RELATION:
         typed = run.relations is not None
         return Candidates(run.nodes, graph=graph().path, typed=typed)
     mask = mask_of(given, read_column(at / IDS, "id").combine_chunks(), graph)
-    return Candidates.of(mask, run.training.corrupt)
+    return Candidates.of(mask)

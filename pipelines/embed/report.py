@@ -139,8 +139,8 @@ class EvaluateReport(JobReport):
         best or last.
     edges, skipped
         How many edges were ranked, and how many have unknown nodes or relations.
-    candidates
-        Nodes that each answer was ranked among; by relation, the mean.
+    candidates, head_candidates
+        Nodes that each tail, and each head, was ranked among; by relation, the means.
     seconds
         Of the whole command.
     scores, tail, head
@@ -171,6 +171,7 @@ class EvaluateReport(JobReport):
     edges: int
     skipped: int
     candidates: int
+    head_candidates: int
     scores: dict[str, Any]
     tail: dict[str, Any] | None = None
     head: dict[str, Any] | None = None
@@ -191,10 +192,11 @@ class EvaluateReport(JobReport):
     def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
         how = "filtered" if self.filtered else "not filtered"
-        yield (
-            f"{shown(self.run)}: {plural(self.edges, 'edge')} of {self.split}, {how}, among "
-            f"{plural(self.candidates, 'candidate')}"
-        )
+        among = plural(self.candidates, "candidate")
+        if self.candidates != self.head_candidates:
+            among += f" for tails, {self.head_candidates:,} for heads"
+        yield f"{shown(self.run)}: {plural(self.edges, 'edge')} of {self.split}, {how}"
+        yield f"  among {among}"
         yield f"{'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}"
         sides = {"all": self.scores}
         if self.tail is not None and self.head is not None:

@@ -134,7 +134,7 @@ def train_vectors(
         save_npy(out.result, CHOSEN, chosen)
     if mask is not None:
         keep_candidates(out.result, mask)
-    candidates = None if mask is None else Candidates.of(mask, training.corrupt)
+    candidates = None if mask is None else Candidates.of(mask).limiting(training.corrupt)
     if by_relation:
         candidates = Candidates(graph.num_nodes, graph=graph.path)
     task = TrainTask(

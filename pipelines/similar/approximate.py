@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INDEX, IDS = "_index.usearch", "_index.parquet"
 _CHUNK = 10_000  # vectors that are added or compared together
 _QUERIES = 1_000  # whose neighbours are scored together
+_ROUNDING = 1e-6  # relative, of two ways to compute a score
 _PIVOTS = 256  # vectors that others are grouped by
 
 
@@ -138,16 +139,18 @@ class Index:
         return rows, scores
 
     def recall(self, queries: Array, values: Array, k: int, skip: Array) -> float:
-        """Return the share of the exact neighbours that are found, of some of the queries."""
+        """Return the share of exact neighbours, or others as near, that some queries find."""
         some = np.unique(np.linspace(0, len(queries) - 1, SAMPLE).astype(np.int64))
         asked, module = np.ascontiguousarray(queries[some]), kernel("neighbours", queries)
         lengths = module.norms(values)
-        found, _ = self.search(asked, values, k, skip[some], lengths)
-        exact, _ = module.nearest(
+        _, found = self.search(asked, values, k, skip[some], lengths)
+        exact, scores = module.nearest(
             asked, values, k, cosine=self.cosine, skip=skip[some], lengths=lengths
         )
-        same = (exact[:, :, None] == found[:, None, :]) & (exact >= 0)[:, :, None]
-        return float(same.any(axis=2).sum() / max((exact >= 0).sum(), 1))
+        there = exact >= 0
+        last = np.where(there, scores, np.inf).min(axis=1, keepdims=True)
+        near = found >= last - _ROUNDING * abs(last)
+        return float(near.sum() / max(there.sum(), 1))
 
     def _nearest(self, queries: Array, count: int) -> tuple[Array, Array]:
         """Return keys near to queries, and which of them exist."""

@@ -71,6 +71,7 @@ class SimilarBase:
             )
         for entry in entries.values():
             entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
+            entry.check_sum(path, remedy=FORMAT.restore)
         ids = one_array(read_column(path / _VECTORS, "id"))
         if ids.type != vectors.ids.type:
             raise another_kind(path, "ids", ids.type, vectors.ids.type)

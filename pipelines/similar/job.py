@@ -113,7 +113,7 @@ class _Kept:
             on_gpu = hasattr(self.values, "get")
             with _gpu if on_gpu else nullcontext():
                 queries = self.values[to_device(rows) if on_gpu else rows]
-                near, lengths, skip = self.near, self.lengths, rows
+                near, lengths, skip = self.near, self.lengths, rows_among(rows, self.chosen)
                 if among is not None:
                     chosen = to_device(among) if on_gpu else among
                     near, lengths, skip = near[chosen], lengths[chosen], rows_among(rows, among)
@@ -138,24 +138,17 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     key = ("vectors", str(task.values), task.version)
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
-        skip = rows_among(of, kept.chosen)[:, None]
         if task.index is not None:  # mapped by every task: usearch does not share it among threads
-            values = kept.values[first:last], kept.near
+            values, skip = (
+                (kept.values[first:last], kept.near),
+                rows_among(of, kept.chosen)[:, None],
+            )
             index = _open_index(task, kept.values.shape[1])
             rows, scores = index.search(*values, task.k, skip, kept.lengths)
         elif task.base is not None:
             rows, scores, made = task.base.merge(first, last, kept.search(task))
         else:
-            with _gpu if hasattr(kept.values, "get") else nullcontext():
-                found = kernel("neighbours", kept.values).nearest(
-                    kept.values[first:last],
-                    kept.near,
-                    task.k,
-                    cosine=task.cosine,
-                    skip=to_device(skip),
-                    lengths=kept.lengths,
-                )
-                rows, scores = map(to_host, found)
+            rows, scores = kept.search(task)(of, None)
         there = rows >= 0
         if kept.chosen is not None:
             rows = kept.chosen[rows]

@@ -10,28 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.kernels import kernel
-from penstock.limits import cores
+from penstock.options import Rules, refuse_ignored
 from penstock.pipelines.candidates import rows_of_file
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import SimilarReport
 from penstock.pipelines.vectors import Vectors
-from penstock.threads import spread
 
 if TYPE_CHECKING:
     from penstock.arrays import Array
 
-_RANGE = 1 << 14  # least rows per thread
+_FOR_ALL: Rules = (
+    (("approximate", "index", "base", "tolerance"), "without --all", lambda options: True),
+)
 
 
 def neighbours_of(
     at: str | Path | Vectors, ids: Sequence[Any], options: SimilarOptions
 ) -> SimilarReport:
     """Return the neighbours of ids among vectors."""
-    if options.approximate or options.base is not None:
-        what = "--approximate" if options.approximate else "--base"
-        raise UsageError(f"{what} is for all ids", remedy="Give --all, or leave it out")
+    refuse_ignored(options, _FOR_ALL)
     vectors = Vectors.open(at, ids=options.id_file)
     began = time.monotonic()
     rows = vectors.rows(ids)
@@ -49,7 +48,8 @@ def neighbours_of(
     among = None if file is None else rows_of_file(file, vectors.ids)
     values, own = chosen_rows(vectors.values, rows, among)
     k = min(options.k, len(values))
-    found, scores = _nearest(queries, values, k, own[:, None], cosine=cosine)
+    nearest = kernel("neighbours", values).nearest
+    found, scores = nearest(queries, values, k, cosine=cosine, skip=own[:, None])
     neighbours = {}
     for one, of, scored in zip(
         vectors.ids.take(as_arrow(rows)).to_pylist(), found, scores, strict=True
@@ -74,25 +74,3 @@ def rows_among(rows: Array, among: Array | None) -> Array:
         return rows
     at = np.minimum(np.searchsorted(among, rows), len(among) - 1)
     return np.where(among[at] == rows, at, -1)
-
-
-def _nearest(
-    queries: Array, values: Array, k: int, skip: Array, *, cosine: bool
-) -> tuple[Array, Array]:
-    """Search ranges of rows on all cores, and merge the results."""
-    module = kernel("neighbours", values)
-    size = max(_RANGE, -(-len(values) // cores()))
-    starts = range(0, len(values), size)
-    pieces: dict[int, tuple[Array, Array]] = {}
-
-    def search(start: int) -> None:
-        some = values[start : start + size]
-        here = np.where((skip >= start) & (skip < start + len(some)), skip - start, -1)
-        rows, scores = module.nearest(queries, some, k, cosine=cosine, skip=here)
-        pieces[start] = np.where(rows >= 0, rows + start, -1), scores
-
-    spread(search, starts)
-    rows = np.concatenate([pieces[start][0] for start in starts], axis=1)
-    scores = np.concatenate([pieces[start][1] for start in starts], axis=1)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # ranges are in the order of rows
-    return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)

@@ -13,7 +13,7 @@ from penstock.files import atomic
 from penstock.limits import cores
 
 LINKS = 16  # of a vector on each level, and twice as many on the lowest
-BUILD, SEARCH = 64, 60  # candidates that are kept while an index is built, and searched
+BUILD, SEARCH = 64, 64  # candidates that are kept while an index is built, and searched
 _CHUNK = 10_000  # vectors that are added together
 
 

@@ -136,8 +136,12 @@ def test_an_index_finds_nearly_all(tmp_path, metric, limited):
     both = near.keys() & exact.keys()
     assert len(both) > 0.9 * len(exact)
     assert all(near[pair] == pytest.approx(exact[pair], abs=1e-5) for pair in both)
-    with pytest.raises(UsageError):
-        similar(tmp_path / "x.npy", [3], approximate=True)
+    for ignored in ({"approximate": True}, {"tolerance": 0.1}):
+        with pytest.raises(UsageError):
+            similar(tmp_path / "x.npy", [3], **ignored)
+    np.save(tmp_path / "equal.npy", np.ones((300, 8), np.float32))
+    equal = similar(tmp_path / "equal.npy", out=tmp_path / "equal", approximate=True)
+    assert equal.recall == 1
 
 
 def test_an_index_is_brought_forward(tmp_path):

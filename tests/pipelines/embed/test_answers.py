@@ -97,8 +97,9 @@ def rows_of_graph_at(graph):
         {"head": ["e1", "nobody"], "tail": [None, None]},
         {"head": ["e1"], "relation": ["likes"], "tail": [None]},
         {"node": ["e1"]},
+        {"head": [["e1"]]},
     ],
-    ids=["both", "node", "relation", "columns"],
+    ids=["both", "node", "relation", "columns", "lists"],
 )
 def test_bad_questions_are_refused(trained, tmp_path, rows):
     pq.write_table(pa.table(rows), tmp_path / "q.parquet")
@@ -193,6 +194,12 @@ def test_nodes_that_came_after_the_training(graph, tmp_path, model):
     known = {*new, *old}
     assert not known & {(row["head"], row["relation"], row["tail"]) for row in rows}
     assert {row["head"] for row in rows} == {one[0] for one in asked}
+    pq.write_table(table([*new, (new[0][0], "r99", new[0][2])]), tmp_path / "more.parquet")
+    given_options["new"] = tmp_path / "more.parquet"
+    with pytest.raises(InputError):
+        embed.answer(tmp_path / "run", tmp_path / "b", **given_options)
+    embed.answer(tmp_path / "run", tmp_path / "b", unknown="skip", top=10, **given_options)
+    assert rows_of(tmp_path / "b") == rows
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
@@ -208,15 +215,16 @@ def test_a_new_node_of_a_run_without_relations(tmp_path, partitions):
     embed.train(tmp_path / "g", tmp_path / "run", **options)
     new = {"head": ["new", "new", "e3"], "tail": ["e1", "e2", "newer"]}
     pq.write_table(pa.table(new), tmp_path / "new.parquet")
-    asked = {"head": ["new", None, "e5"], "tail": [None, "newer", None]}
+    asked = {"head": ["new", None, "e5", None], "tail": [None, "newer", None, "new"]}
     pq.write_table(pa.table(asked), tmp_path / "q.parquet")
     files = {"queries": tmp_path / "q.parquet", "new": tmp_path / "new.parquet"}
     embed.answer(tmp_path / "run", tmp_path / "a", top=100, **files)
     rows = rows_of(tmp_path / "a")
-    nodes, ends = {f"e{n}" for n in range(60)}, ("tail", "head", "tail")
+    nodes, ends = {f"e{n}" for n in range(60)}, ("tail", "head", "tail", "head")
     found = [{row[end] for row in rows if row["question"] == n} for n, end in enumerate(ends)]
     near = {one for pair in pairs if "e5" in pair for one in pair}
-    assert found == [nodes - {"e1", "e2"}, nodes - {"e3"}, nodes - near]
+    of_new = nodes - {"e1", "e2"}
+    assert found == [of_new, nodes - {"e3"}, nodes - near, of_new]
 
 
 def test_ids_of_new_nodes_have_the_type_of_the_run(tmp_path):

@@ -104,8 +104,15 @@ def test_negatives_and_what_follows_a_training_are_its_candidates(shop, tmp_path
     assert found.tail["mrr"] > 0.3  # of a random order: 0.15
     lifted = embed.evaluate(tmp_path / "run", candidates="all")
     assert lifted.candidates == USERS + ITEMS
-    answers = embed.predict(tmp_path / "run", head="u:7", relation="likes").answers
+    asked = {"head": "u:7", "relation": "likes"}
+    answers = embed.predict(tmp_path / "run", **asked).answers
     assert {one["id"][:2] for one in answers} == {"i:"}
+    users = {"tail": "i:3", "relation": "likes", "candidates": "type:u"}
+    answers = embed.predict(tmp_path / "run", **users).answers
+    assert {one["id"][:2] for one in answers} == {"u:"}
+    (tmp_path / "run" / "candidates.npy").unlink()
+    with pytest.raises(PenstockError):
+        embed.predict(tmp_path / "run", **asked)
 
 
 @pytest.fixture(scope="module")

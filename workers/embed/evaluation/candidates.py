@@ -38,9 +38,9 @@ class Candidates:
     side: Side | None = None
 
     @staticmethod
-    def of(mask: Array, corrupt: str) -> Candidates:
-        """Return the nodes of a mask as candidates, for the side that the training corrupts."""
-        return Candidates(len(mask), np.packbits(mask).tobytes()).limiting(corrupt)
+    def of(mask: Array) -> Candidates:
+        """Return the nodes of a mask as candidates."""
+        return Candidates(len(mask), np.packbits(mask).tobytes())
 
     def limiting(self, corrupt: str) -> Candidates:
         """Return the same for the side that the training corrupts: tail, head or both."""
@@ -152,10 +152,10 @@ def _placed(nodes: Array, layout: NodeLayout) -> Array:
     return nodes if layout.positions is None else np.sort(layout.positions[nodes])
 
 
-def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> int:
-    """Return the mean number of candidates of the edges' questions, on the limited side."""
+def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> tuple[int, int]:
+    """Return the mean number of candidates of the edges' questions for tails, and for heads."""
     if groups is None or not edges.count:
-        return nodes
+        return nodes, nodes
     means = []
     for side in Side:
         of_side = [
@@ -163,4 +163,4 @@ def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> int:
             for of, chosen in groups(side, edges.relations)
         ]
         means.append(round(sum(of_side) / edges.count))
-    return min(means)
+    return means[0], means[1]

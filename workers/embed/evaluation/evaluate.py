@@ -85,7 +85,7 @@ class Evaluated:
 
     edges: int
     skipped: int
-    candidates: int
+    candidates: tuple[int, int]
     scores: dict[str, Any]
     sides: dict[str, dict[str, Any]]
     lists: dict[str, dict[str, float]]
@@ -118,7 +118,9 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     share = slice(*(edges.count * rank // comm.size for rank in (comm.rank, comm.rank + 1)))
     mine = edges.take(share)
 
-    def ranked(source: TableSource, found: Checkpoint) -> tuple[int, int, dict[Side, Array]]:
+    def ranked(
+        source: TableSource, found: Checkpoint
+    ) -> tuple[int, tuple[int, int], dict[Side, Array]]:
         known = None
         if task.filtered:
             held = (translated.of_run(one) for one in all_edges(graph))
