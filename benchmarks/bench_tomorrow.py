@@ -32,14 +32,13 @@ import penstock
 from penstock import Graph
 from penstock.pipelines.vectors import Vectors, write_vectors
 
-SHARES = (0.0, 0.001, 0.01, 0.1)
 KINDS = ("random", "concentrated")
 PARTS = 8
 EPOCHS = 10  # until vectors made anew are as good as further training makes them
 ACROSS = 1 / 2000  # of the edges of communities lead to another one
 FEATURES, VECTORS = 64, 1 << 14  # of predictions; that are compared with each other
 TOLERANCE = 1e-11  # of PageRank per node
-NIGHT = 6.4, 6.6  # of the cost of a night from bases, that of a rebuild, full and quick
+NIGHT = 12.5, 6.6  # of the cost of a night from bases, that of a rebuild, full and quick
 BALL = 4  # a concentrated change is among nodes with this many times the edges that change
 
 
@@ -71,7 +70,7 @@ def walks(**options: Any) -> Job:
         lambda graph, out, base: penstock.walk(graph, out, base=base, **options),
         same_files,
         lambda report: float(report.from_base.kept / report.walks),
-        {0.0: 0.6, 0.1: 1.5},
+        {0.0: 0.65, 0.1: 1.4},
     )
 
 
@@ -161,7 +160,7 @@ def predictions() -> Job:
         run,
         lambda one, _, other, __: same_tables(one, other),
         lambda report: report.from_base.kept / report.nodes,
-        {0.0: 1.1, 0.1: 2.0},
+        {0.0: 0.6, 0.1: 1.9},
     )
 
 
@@ -203,9 +202,9 @@ JOBS = {
         neighbours,
         lambda one, _, other, __: same_tables(one, other),
         lambda report: report.from_base.kept / report.ids,
-        {0.0: 0.29, 0.001: 0.6},
+        {0.0: 0.29, 0.001: 0.51},
     ),
-    "pagerank": Job(pagerank, near_ranks, lambda report: 0.0, {0.0: 2.5, 0.1: 2.5}),
+    "pagerank": Job(pagerank, near_ranks, lambda report: 0.0, {0.0: 1.0, 0.1: 1.4}),
     "walk": walks(length=80),
     "walk short": walks(length=8, walks=10),
     "walk node2vec": walks(length=20, app="node2vec", p=0.5, q=2),
@@ -213,13 +212,13 @@ JOBS = {
         partition,
         lambda _, based, __, anew: based.cut_share <= 1.1 * anew.cut_share + 0.02,
         lambda report: float(report.made_by == "base"),
-        {0.001: 0.12, 0.1: 0.12},
+        {0.001: 0.12, 0.1: 0.14},
     ),
-    "word2vec": Job(  # --scale 13: a rebuild takes EPOCHS epochs
+    "word2vec": Job(  # a rebuild takes EPOCHS epochs
         vectors,
         lambda one, _, other, __: auc(one) >= auc(other) - 0.01,
         lambda report: 1 - report.words / (report.rows * 10 * 40),
-        {0.001: 0.05, 0.01: 0.05},
+        {},
     ),
 }
 
@@ -368,7 +367,7 @@ def accuracy(run: Path) -> tuple[float, int]:
 
 
 TRAINED = {
-    "embed": Days(of_knowledge, embeddings, mrr, (25.0, 10.7)),
+    "embed": Days(of_knowledge, embeddings, mrr, (20.0, 10.7)),
     "word2vec": Days(
         of_communities, vectors, lambda out: (auc(out), 100_000), (None, 23.0), within=0.002
     ),
@@ -510,10 +509,11 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
     else:
         communities(given.scale, folder / "edges.parquet")
         penstock.etl(folder / "edges.parquet", yesterday, quiet=True)
-    chosen = ("walk", "partition") if given.quick else JOBS
+    # word2vec takes longer than all others together: it is in the night.
+    chosen = [*JOBS][:-1] if not given.quick else ["walk", "partition"]
     for name in chosen:
         JOBS[name].run(yesterday, folder / name, None)
-    for share in SHARES:
+    for share in map(float, given.shares.split(",")):
         for kind in KINDS if share and not given.quick else KINDS[:1]:
             add, remove = change(Graph.open(yesterday), share, kind, folder)
             today = folder / "today"
@@ -522,9 +522,6 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
             for name in chosen:
                 job = JOBS[name]
                 gated = kind == "random" and given.graph == "rmat"
-                slow = name == "word2vec"
-                if slow and share not in job.most:
-                    continue
                 most = job.most.get(share) if gated else None
                 run = partial(ran, job, today)
                 anew = Side(partial(run, folder / "anew", None), most and 1 / most / FULL)
@@ -533,7 +530,7 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
                     partial(run, folder / "based", folder / name),
                     partial(check, job),
                     {"anew": anew},
-                    rounds=1 if slow else 3,
+                    rounds=2,
                 )
             if share == 0.01 and kind == "random":
                 yield night_case(given, folder, today, (add, remove))
@@ -541,4 +538,5 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
 
 if __name__ == "__main__":
     options = [Option("--scale", 16, 13), Option("--graph", "rmat", "rmat", "or communities")]
-    sys.exit(main(__doc__, cases, *options, Option("--days", 5, 2)))
+    options += [Option("--shares", "0,0.01,0.1", "0,0.001,0.01,0.1"), Option("--days", 3, 2)]
+    sys.exit(main(__doc__, cases, *options))
