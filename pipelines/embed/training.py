@@ -150,6 +150,7 @@ def train_vectors(
         candidates,
         spare,
         None if chosen is None else out.result / CHOSEN,
+        options.shrink,
     )
     total, scores = edges * training.epochs, {"mrr": "valid MRR {:.3f}"}
     with TrainingBar(total, "edges", scores=scores, quiet=context.quiet) as bar:

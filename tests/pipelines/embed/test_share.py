@@ -146,6 +146,22 @@ def test_a_share_resumes(days, first, tmp_path):
     same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("model", ["rotate", "complex", "tucker", "dot"])
+def test_shrunk_vectors_are_fractions_of_those_before(days, first, tmp_path, model):
+    """But not angles, of which the relations of RotatE consist; nor the optimizer's state."""
+    embed.train(days / "g0", tmp_path / "v", model=model, init=first(model), shrink=0.5, **STILL)
+    (old, states, *_), before, _ = vectors(first(model))
+    (new, of_new, *_), after, _ = vectors(tmp_path / "v")
+    np.testing.assert_allclose(new, old / 2, rtol=1e-5, atol=1e-8)
+    assert (of_new >= states).all()
+    assert of_new.any()
+    if model != "dot":
+        by = 1 if model == "rotate" else 2
+        np.testing.assert_allclose(
+            after["relations"], before["relations"] / by, rtol=1e-5, atol=1e-8
+        )
+
+
 @pytest.mark.parametrize("model", ["transe", "rotate", "complex", "rescal", "tucker", "dot"])
 def test_new_nodes_begin_with_what_their_edges_predict(days, first, tmp_path, model):
     run, warm = first(model), tmp_path / "warm"
