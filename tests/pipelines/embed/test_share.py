@@ -132,6 +132,24 @@ def test_users_whose_row_is_not_trained_keep_their_vectors(market, tmp_path, how
         assert report.trained.edges == today.degrees[today.internal_ids([*users])].sum()
 
 
+def test_a_new_node_that_takes_the_place_of_another_is_trained(tmp_path):
+    """Rows that lead to it have the same internal ids as before."""
+    ends = np.random.default_rng(0).integers(0, 20, (200, 2))
+    triples = [(f"u{u}", "r", f"i{i}") for u, i in ends]
+    of_a_day(tmp_path, "g0", triples)
+    today = [(u, r, "new" if i == "i7" else i) for u, r, i in triples]
+    of_a_day(tmp_path, "g1", today, base=tmp_path / "g0")
+    graph = Graph.open(tmp_path / "g1")
+    (at,) = graph.internal_ids(["new"])
+    assert at == Graph.open(tmp_path / "g0").internal_ids(["i7"])
+    heads = np.unique(graph.csr().sources()[graph.csr().indices == at])
+    embed.train(tmp_path / "g0", tmp_path / "v0", **GIVEN)
+    report = embed.train(
+        tmp_path / "g1", tmp_path / "v1", init=tmp_path / "v0", share=TINY, **GIVEN
+    )
+    assert report.trained.edges == graph.degrees[heads].sum()
+
+
 def test_a_share_resumes(days, first, tmp_path):
     """Also if the run that it began with is gone."""
     init = shutil.copytree(first("dot"), tmp_path / "init")
