@@ -370,8 +370,13 @@ class Graph:
 
     # -- features ------------------------------------------------------------------------------
 
-    def features(self) -> Array | sp.csr_matrix | None:
-        """Return all node features.
+    def features(self, nodes: Array | None = None) -> Array | sp.csr_matrix | None:
+        """Return node features.
+
+        Parameters
+        ----------
+        nodes
+            Ascending internal ids [default: all].
 
         Returns
         -------
@@ -387,13 +392,18 @@ class Graph:
         if entry is None:
             return None
         pieces = [self.feature_rows(number) for number in range(len(entry.starts))]
+        if nodes is not None:
+            ends = np.searchsorted(nodes, [*entry.starts[1:], self.num_nodes])
+            parts = np.split(nodes, ends[:-1])
+            pieces = [p[n - s] for p, n, s in zip(pieces, parts, entry.starts, strict=True)]
         if len(pieces) == 1:
             return pieces[0]
-        need_memory(
-            sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("features/")),
-            f"the features of {self.path}",
-            remedy="Read them with feature_rows, file by file",
-        )
+        if nodes is None:
+            need_memory(
+                sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("features/")),
+                f"the features of {self.path}",
+                remedy="Read them with feature_rows, file by file",
+            )
         if entry.kind == "dense":
             return np.concatenate(pieces)
         import scipy.sparse as sp

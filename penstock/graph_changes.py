@@ -129,6 +129,13 @@ class RowPrints:
         changed[:both] = (before.bits[:, :both] != self.bits[:, :both]).any(axis=0)
         return changed
 
+    def replaced(self, before: RowPrints) -> Array:
+        """Return which nodes have the internal id that another user's node had: (nodes,) bool."""
+        both = min(before.bits.shape[1], self.bits.shape[1])
+        found = np.zeros(self.bits.shape[1], bool)
+        found[:both] = before.bits[1, :both] != self.bits[1, :both]
+        return found
+
     def save(self, root: Path) -> FileEntry:
         """Write the bits; ``about`` belongs into the manifest."""
         return save_npy(root, _PRINTS, self.bits)

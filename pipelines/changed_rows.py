@@ -22,13 +22,14 @@ def rows_to_train(
     seed: int,
     among: Array | None = None,
 ) -> Array:
-    """Return which rows differ from those of ``before`` or are drawn: (nodes,) bool.
+    """Return which rows differ from those of ``before``, also by the user's id of a neighbour, or
+    are drawn: (nodes,) bool.
 
     init      the output that has ``before``, for errors
     fraction  of the other rows that is drawn: the same ones for the same graph
     among     nodes that may be chosen; None: all
     """
-    chosen = rows.changed_since(before, init)
+    chosen = rows.changed_since(before, init) | _beside(graph, rows.replaced(before))
     drawn = (seed + int(graph.digest[:15], 16)) % 2**63
     chosen[share(graph.num_nodes, fraction, drawn)] = True
     if among is not None:
@@ -40,3 +41,16 @@ def rows_to_train(
             remedy="Use a larger --share",
         )
     return chosen
+
+
+def _beside(graph: Graph, nodes: Array) -> Array:
+    """Return which rows have a neighbour among some nodes: (nodes,) bool.
+
+    nodes  (nodes,) bool
+    """
+    found = np.zeros(graph.num_nodes, bool)
+    for number in range(graph.num_shards if nodes.any() else 0):
+        shard = graph.shard(number)
+        at = np.flatnonzero(nodes[shard.indices])
+        found[shard.first_row + np.searchsorted(shard.indptr, at, side="right") - 1] = True
+    return found

@@ -50,6 +50,7 @@ BROKEN = {
     "order": "prefetch, 128",
     "partition": "rmat",
     "similar": "new",
+    "tomorrow": "partition",
     "walk": "PPR",
     "whole": "import penstock",
 }

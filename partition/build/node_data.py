@@ -21,10 +21,10 @@ def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEnt
     entry = graph.manifest.features
     if entry is None:
         return []
+    if entry.kind == "sparse":
+        return _write_sparse(graph, owned, root)
     ends = (*entry.starts[1:], graph.num_nodes)
     files = list(zip(range(len(ends)), entry.starts, ends, strict=True))
-    if entry.kind == "sparse":
-        return _write_sparse(graph, owned, files, root)
     out = [
         GrowingArray(
             root, f"{part_folder(rank)}/features.npy", (len(ids), entry.width), entry.dtype
@@ -41,18 +41,10 @@ def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEnt
     return [column.close() for column in out]
 
 
-def _write_sparse(
-    graph: Graph, owned: list[Array], files: list[tuple[int, int, int]], root: Path
-) -> list[FileEntry]:
-    import scipy.sparse as sp
-
+def _write_sparse(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
     entries: list[FileEntry] = []
     for rank, ids in enumerate(owned):
-        pieces = []
-        for number, start, stop in files:
-            here = ids[slice(*np.searchsorted(ids, [start, stop]))] - start
-            pieces.append(graph.feature_rows(number)[here])
-        matrix = sp.vstack(pieces, format="csr")
+        matrix = graph.features(ids)
         for name in ("indptr", "indices", "data"):
             path = f"{part_folder(rank)}/features.{name}.npy"
             entries.append(save_npy(root, path, getattr(matrix, name)))

@@ -70,6 +70,11 @@ class Base:
         """Open the output that ``--base`` names, of graphs of the same kind."""
         from penstock.pipelines.centrality.output import FORMAT
 
+        if source.one and "pagerank" not in options.wanted:
+            raise BaseRefused(
+                "--base of one graph is for PageRank: other metrics are computed anew",
+                remedy="Leave --base out",
+            )
         body = FORMAT.load(path)
         before, now = (
             {n: given.get(n) for n in _DECIDING}

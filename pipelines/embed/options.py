@@ -124,6 +124,9 @@ class TrainingOptions(Training):
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """train only edges of nodes that are new, or whose edges differ from those that --init was
     trained on, and of this share of the other nodes; without --init all are new [default: all]"""
+    shrink: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """multiply the vectors of --init, if there is one, by this: they forget edges that are gone,
+    and an epoch over all edges fits the others again"""
     candidates: Candidates | None = None
     """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, a file of
     ids, or by-relation: nodes of the types that edges of the relation lead to [default: all]"""

@@ -106,7 +106,11 @@ def train_vectors(
     there = free_disk(out.result) + sum(path.stat().st_size for path in held)
     spare = spare_versions(graph, training, ranks, there)
     disk = disk_to_train(graph, training, ranks, spare)
+    rows, chosen = _rows_of(graph, options, training, out)
+    edges = edges_of(graph, chosen)
     steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
+    if chosen is not None:
+        steps += [("edges", f"{edges:,} of {graph.num_edges:,}, in rows that changed or are drawn")]
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
         steps=(*steps, *([] if scratch is None else [("scratch", scratch)])),
@@ -114,7 +118,6 @@ def train_vectors(
         disk=disk,
         problem=_too_wide(training, workers) or too_small,
     )
-    rows, chosen = _rows_of(graph, options, training, out)
     run = Run(
         graph=str(graph.path),
         graph_sha256=graph.digest,
@@ -147,8 +150,9 @@ def train_vectors(
         candidates,
         spare,
         None if chosen is None else out.result / CHOSEN,
+        options.shrink,
     )
-    total, scores = edges_of(graph, chosen) * training.epochs, {"mrr": "valid MRR {:.3f}"}
+    total, scores = edges * training.epochs, {"mrr": "valid MRR {:.3f}"}
     with TrainingBar(total, "edges", scores=scores, quiet=context.quiet) as bar:
         function = "penstock.workers.embed.train:train"
         trained: Trained = workers.ranks(

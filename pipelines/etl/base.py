@@ -46,6 +46,19 @@ _RULES = (
     "until",
     "window",
 )
+# And of a table of its nodes.
+_OF_NODES = (
+    "node_id",
+    "node_type",
+    "label",
+    "label_kind",
+    "label_missing",
+    "split",
+    "split_nodes",
+    "seed",
+    "missing_features",
+    "unknown_nodes",
+)
 _WAYS = ("undirected", "directed")
 _ATTRIBUTES = ("features", "feature_names", "feature_columns", "labels", "classes", "splits")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
@@ -80,8 +93,20 @@ class Base:
         """The rows at which its shards begin."""
         return [entry.start for entry in self.manifest.shards]
 
+    @property
+    def of_nodes(self) -> dict[str, Any]:
+        """The options by which it was made that hold for a table of its nodes."""
+        made = self.manifest.made.get("options", {})
+        return {name: made[name] for name in _OF_NODES if name in made}
+
+    @property
+    def id_type(self) -> str:
+        """The type of its ids, as in Layout; with types of nodes, in nodes.parquet."""
+        return str(self.graph.node_column("id").type).removeprefix("large_")
+
     def completed(self, options: EtlOptions) -> EtlOptions:
         """Return the options of a change of it, with the rules by which it was made."""
+        options.refuse_in_changes()
         manifest, path = self.manifest, self.graph.path
         made, given = manifest.made.get("options", {}), given_options(options)
         if trimmed := [name for name in _TRIMS if made.get(name)]:
@@ -98,16 +123,21 @@ class Base:
         for name, column in (("weight", "weights"), ("relation", "relations")):
             if column not in manifest.dtypes and name not in given:
                 found[name] = "none"
-        kind = str(self.graph.node_column("id").type).removeprefix("large_")
-        if manifest.types:
-            kind = "auto"  # in nodes.parquet they are texts
-        if kind in ("int64", "uint64", "string") and options.id_type == "auto":
-            found["id_type"] = kind
+        known = not manifest.types and self.id_type in ("int64", "uint64", "string")
+        if known and options.id_type == "auto":
+            found["id_type"] = self.id_type
         if options.directed not in (None, manifest.directed):
             ways = _WAYS[manifest.directed], _WAYS[not manifest.directed]
             raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
+        if options.nodes is not None:
+            found |= {n: value for n, value in self.of_nodes.items() if n not in given}
+            if manifest.labels is not None:
+                found["label_kind"] = manifest.labels
+            if manifest.features is not None:
+                found["features_as"] = path
         options = replace(options, **found)
+        self._check_nodes(options)
         if options.time is None and (options.since or options.until):
             raise UsageError(f"{path} has no times", remedy="Leave --since and --until out")
         if options.window is not None and options.merge_times:
@@ -121,6 +151,19 @@ class Base:
                 remedy="--both-directions add, or all edges of today instead of --add and --remove",
             )
         return options
+
+    def _check_nodes(self, options: EtlOptions) -> None:
+        """Raise if a table of changed nodes would have other values than the base's nodes."""
+        manifest, splits = self.manifest, options.split is not None or options.split_nodes
+        for what, before, now, name in (
+            ("labels", manifest.labels is not None, options.label is not None, "label"),
+            ("splits", bool(manifest.splits), bool(splits), "split"),
+        ):
+            if options.nodes is not None and before != now:
+                has, remedy = (f"no {what}", f"Leave --{name} out")
+                if before:
+                    has, remedy = what, f"Name their column with --{name}"
+                raise UsageError(f"the nodes of {self.graph.path} have {has}", remedy=remedy)
 
     def typed(self, layout: Layout) -> Layout:
         """Return the layout of edges of today with the base's types of times and relations."""

@@ -17,9 +17,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import InputError
-from penstock.files import FileEntry, link
+from penstock.files import link
 from penstock.graph import Graph
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.nodes.changed import changed_nodes
+from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.reading.layout import first_moment
@@ -29,7 +31,6 @@ from penstock.pipelines.etl.writing.change import change_rows, since_time
 from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape
-from penstock.writer import write_nodes
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -58,9 +59,10 @@ def change_graph(job: EtlJob) -> Manifest:
     base, before = job.base.graph, job.base.manifest
     batches, ids = encode(job), None
     new_ids = new = np.empty(0, np.int64)
-    if batches:
-        ids, _ = merge(job, batches)
-        new_ids, new = _number(job, batches, ids)
+    table = None
+    if batches or job.options.nodes is not None:
+        ids, table = merge(job, batches)
+        new_ids, new = _number(job, batches, ids, table)
     permutation = job.partial.scratch / "permutation.npy"
     np.save(permutation, new_ids)
     bounds = np.zeros(before.nodes + len(new), np.int64)
@@ -88,10 +90,17 @@ def change_graph(job: EtlJob) -> Manifest:
             job.counts.not_removed += sum(result["loops"] for result in results)
     added, gone = parts["train"], parts["remove"]
     manifest = _write_shards(job, base, shape, added, gone)
-    return _with_nodes(job, base, ids, new, manifest)
+    if ids is not None:
+        with_values = np.zeros(ids.count, bool) if table is None else table.row_of >= 0
+        with_values[new] = True
+        if with_values.any():
+            return changed_nodes(job, ids, new_ids, np.flatnonzero(with_values), table, manifest)
+    return _with_nodes(job, manifest)
 
 
-def _number(job: EtlJob, batches: list[EncodedBatch], ids: Ids) -> tuple[Array, Array]:
+def _number(
+    job: EtlJob, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
+) -> tuple[Array, Array]:
     """Return the internal id of each id that was read, and the positions of new nodes among them.
 
     An id that is only in edges to remove is no node: -1.
@@ -100,15 +109,17 @@ def _number(job: EtlJob, batches: list[EncodedBatch], ids: Ids) -> tuple[Array, 
     found = job.base.find(ids.as_named(unsigned=job.layout.id_type == "uint64"))
     named = np.zeros(ids.count, bool)
     for number, batch in enumerate(batches):
-        if batch.use == "train":
+        if batch.use in ("train", "nodes"):
             named[internal_ids(number, ids.ranges, ids.bases, np.dtype(np.int64))] = True
     new = np.flatnonzero((found < 0) & named)
-    if len(new) and any(job.base.attributes.values()):
-        first = ids.as_named(unsigned=job.layout.id_type == "uint64").columns(new[:1])
+    lacking = new if table is None else new[table.row_of[new] < 0]
+    may_lack = table is not None and job.options.unknown_nodes == "add"
+    if len(lacking) and any(job.base.attributes.values()) and not may_lack:
+        first = ids.as_named(unsigned=job.layout.id_type == "uint64").name(int(lacking[0]))
         raise InputError(
             f"{job.base.graph.path} has features, labels or splits, and edges to add new nodes",
-            got=f"{len(new):,}, such as {first['id'][0].as_py()!r}",
-            remedy="Give all edges of today, and --nodes, instead of --add and --remove",
+            got=f"{len(lacking):,} without values, such as {first!r}",
+            remedy="Give their values as --nodes",
         )
     found[new] = job.base.manifest.nodes + np.arange(len(new))
     return found, new
@@ -233,31 +244,13 @@ def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any
     return {"edges": edges, "files": files, "dtypes": dict(base.manifest.dtypes)}
 
 
-def _with_nodes(
-    job: EtlJob, base: Graph, ids: Ids | None, new: Array, manifest: Manifest
-) -> Manifest:
-    """Add nodes.parquet: that of the base, with new nodes at its end; and the base's features."""
-    before = base.manifest
+def _with_nodes(job: EtlJob, manifest: Manifest) -> Manifest:
+    """Link the nodes of the base, and their features."""
     assert job.base is not None
-    features = [name for name in before.files if name.startswith("features/")]
-    for name in features:
+    before, base = job.base.manifest, job.base.graph
+    names = [name for name in before.files if name.startswith("features/")]
+    names.append(base.ids_file.name)
+    for name in names:
         link(base.path / name, job.partial.result / name)
-    manifest = replace(manifest, **job.base.attributes)
-    manifest = manifest.with_files([before.files[name] for name in features])
-    job.counts.nodes_added = len(new)
-    manifest = replace(manifest, types=before.types, times=before.times)
-    name = base.ids_file.name
-    if ids is None or len(new) == 0:
-        link(base.ids_file, job.partial.result / name)
-        return manifest.with_files([before.files[name]])
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
-    old = pq.read_table(base.ids_file)
-    more = pa.table(named.columns(new)).cast(old.schema)
-    entry: FileEntry = write_nodes(job.partial.result, pa.concat_tables([old, more]))
-    types = dict(before.types)
-    for kind, count in named.count_types(new).items():
-        types[kind] = types.get(kind, 0) + count
-    return replace(manifest, types=types).with_files([entry])
+    manifest = replace(manifest, **job.base.attributes, types=before.types, times=before.times)
+    return manifest.with_files([before.files[name] for name in names])

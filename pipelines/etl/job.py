@@ -56,6 +56,7 @@ class EtlJob:
     partial, connected     the folder where the graph is made, and the workers
     relations, heldout     found on the way: names of relations; folders of edges held out
     time_cuts              the times from which edges are held out, if they are split by time
+    changes                whether there are only changes of the base, instead of all edges
     counts                 the report of all this
     """
 
@@ -74,6 +75,7 @@ class EtlJob:
         self.format = ""
         self.base: Base | None = None if options.base is None else Base.open(options.base)
         self.inputs: dict[str, Any] = {}
+        self.changes = not edges  # of the base, instead of all edges
 
     @classmethod
     def open(
@@ -109,18 +111,20 @@ class EtlJob:
 
     def _open(self) -> None:
         options = self.options
-        if options.changes == bool(self.edges):
+        some = options.changes or (self.base is not None and options.nodes is not None)
+        if (options.changes and self.edges) or not (some or self.edges):
             raise UsageError(
-                "edges, or edges to add to or remove from --base, are needed, and not both",
-                remedy="Give EDGES OUT, or OUT --base GRAPH with --add or --remove",
+                "edges, or changes of --base, are needed, and not both",
+                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove or --nodes",
             )
         edges, removed, reading = self.edges, list[str](), options
-        if options.changes:
+        if self.changes:
             assert self.base is not None
             self.options = options = self.base.completed(options)
             edges, removed = self._with_rows(options.add), self._with_rows(options.remove)
             reading = options if edges else self._removing
-        self.format = guess_format(edges or removed or [*options.add, *options.remove], options)
+        listed = edges or removed or [*options.add, *options.remove]
+        self.format = guess_format(listed, options) if listed else "parquet"
         if self.format == "tu" and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
         if self.format in ZOOS:
@@ -134,8 +138,9 @@ class EtlJob:
             options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz", "json"})
         if edges or removed:
             layout = find_layout(edges or removed, reading, self.format)
-        else:  # no change
-            layout = Layout("source", "target")
+        else:
+            assert self.base is not None
+            layout = Layout("source", "target", id_type=self.base.id_type)
         if self.base is not None:
             layout = self.base.typed(layout)
         directed = options.directed
@@ -208,9 +213,11 @@ class EtlJob:
             save_json(out.result / "bad_rows.json", bad)
             manifest = manifest.with_files([file_entry(out.result, "bad_rows.json")])
         given = given_options(self.options, passing=("scratch",))
+        if self.changes and self.base is not None:
+            given = self.base.of_nodes | given
         made: dict[str, Any] = {"by": "penstock etl", "edges": self.edges, "options": given}
         if self.base is not None:
-            made["base"] = self.base.graph.digest
+            made |= {"base": self.base.graph.digest, "changes": counts.change_set}
             kept = self.base.link_same(out.result, manifest.files)
             counts.from_base = FromBase("files", kept, len(manifest.files) - kept)
         manifest = replace(manifest, made=made)
@@ -277,7 +284,7 @@ class EtlJob:
             from penstock.pipelines.etl.zoos.build import build_zoo
 
             return build_zoo(self)
-        if self.options.changes:
+        if self.changes:
             from penstock.pipelines.etl.changes import change_graph
 
             return change_graph(self)
@@ -305,7 +312,7 @@ class EtlJob:
         Changes write at most all files of the base again.
         """
         columns = sum(getattr(self.layout, role) is not None for role in KNOWN)
-        files = self.base.manifest.files.values() if self.base and self.options.changes else ()
+        files = self.base.manifest.files.values() if self.base and self.changes else ()
         pieces = [piece for pieces in self.pieces.values() for piece in pieces]
         read = sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows) for piece in pieces)
         return read + sum(entry.bytes for entry in files)

@@ -92,6 +92,8 @@ _IGNORED: Rules = (
     (("split_nodes",), "with --split", lambda o: o.split is not None),
     (("add", "remove"), "without --base", lambda o: o.base is None),
     (("strict",), "without --remove", lambda o: not o.remove),
+)
+_IGNORED_IN_CHANGES: Rules = (
     (
         (
             "min_degree",
@@ -102,11 +104,22 @@ _IGNORED: Rules = (
             "valid",
             "test",
             "split_nodes",
-            "nodes",
+            "seed",
             "features",
+            "label_kind",
+            "feature_columns",
+            "category_columns",
+            "standardise",
+            "features_as",
+            "missing_features",
         ),
-        "with --add or --remove: they change a graph that is made",
-        lambda o: o.changes,
+        "without EDGES: changes follow the base",
+        lambda o: True,
+    ),
+    (
+        ("unknown_nodes",),
+        "without EDGES: edges of the base are not read",
+        lambda o: o.unknown_nodes == "drop",
     ),
 )
 _IGNORED_IN_TABLES: Rules = (
@@ -243,7 +256,8 @@ class EtlOptions:
     and a node's id decide its split, whatever other nodes exist; sizes are approximate"""
 
     nodes: ClientInput | None = None
-    """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
+    """table of nodes: parquet, csv or tsv; nodes without edges come from here. With --base and
+    without EDGES: rows of new nodes, and of those that have new values"""
     node_id: str | None = None
     """column of the node table with the ids [default: id]"""
     node_type: str | None = None
@@ -288,6 +302,10 @@ class EtlOptions:
     def changes(self) -> bool:
         """Whether edges are added to and removed from the base."""
         return bool(self.add or self.remove)
+
+    def refuse_in_changes(self) -> None:
+        """Raise UsageError for an option that changes of a base would ignore."""
+        refuse_ignored(self, _IGNORED_IN_CHANGES)
 
     def refuse_in_tables(self, *, text: bool) -> None:
         """Raise UsageError for an option that these tables would ignore; some may be text."""

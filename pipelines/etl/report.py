@@ -38,11 +38,13 @@ class EtlReport(JobReport):
     in_both_directions: int = 0
     both_directions: str = "add"
     nodes_dropped: int = 0
-    added: int = 0  # these five of changes
+    added: int = 0  # these six of changes of a base
     removed: int = 0
     not_removed: int = 0
     left_window: int = 0
     nodes_added: int = 0
+    nodes_changed: int = 0
+    nodes_gone: int = 0  # of a snapshot
     features_filled: int = 0
     categories_unknown: int = 0
     columns_of_unknown: dict[str, int] = field(default_factory=dict)  # values by column
@@ -51,6 +53,12 @@ class EtlReport(JobReport):
     features: dict[str, Any] | None = None
     labels: dict[str, Any] | None = None
     splits: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def change_set(self) -> dict[str, int]:
+        """How many edges and nodes differ from those of the base, as far as that was counted."""
+        names = ("added", "removed", "left_window", "nodes_added", "nodes_changed", "nodes_gone")
+        return {name: count for name in names if (count := getattr(self, name))}
 
     def count_input(self, result: dict[str, Any]) -> None:
         """Add the counts of one piece of the input."""
@@ -117,6 +125,8 @@ class EtlReport(JobReport):
             ("edges of the base older than the window", self.left_window),
             ("edges to remove do not exist", self.not_removed),
             ("nodes added", self.nodes_added),
+            ("nodes with new values", self.nodes_changed),
+            ("nodes of the base gone", self.nodes_gone),
             ("missing features filled (--missing-features)", self.features_filled),
             (f"values of categories that --features-as lacks, of {new}", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),

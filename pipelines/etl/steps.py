@@ -32,10 +32,15 @@ def build_graph(job: EtlJob) -> Manifest:
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
         keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
         ids.order = np.argsort(keys, kind="stable")
+    found = None
     if job.base is not None:
         found = job.base.find(ids.as_named(unsigned=job.layout.id_type == "uint64"))
         ids.base_ids = found if ids.order is None else found[ids.order]
     graph, order = build(job, batches, ids, table)
+    if job.base is not None and found is not None:
+        kept = int(np.count_nonzero((found if order is None else found[order]) >= 0))
+        job.counts.nodes_added = graph.nodes - kept
+        job.counts.nodes_gone = job.base.manifest.nodes - kept
     nodes = write_node_data(
         job.partial.result,
         ids.as_named(unsigned=job.layout.id_type == "uint64"),

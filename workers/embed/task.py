@@ -20,6 +20,7 @@ class TrainTask:
     init        another run: nodes of the same ids begin with its vectors; and its relations
     init_sha256  of the checkpoint of that run that all ranks must read; None: any
     candidates  nodes that are drawn as negatives and ranked as answers; None: all
+    shrink      factor of the vectors that a training begins with
     chosen      file: whether the edges of each node's row are trained; None: all edges are
     spare       versions that the disk holds besides those of checkpoints; None: one per partition
     """
@@ -33,6 +34,7 @@ class TrainTask:
     candidates: Candidates | None = None
     spare: int | None = None
     chosen: Path | None = None
+    shrink: float = 1.0
 
     @property
     def partitions(self) -> int:

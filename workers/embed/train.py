@@ -187,7 +187,13 @@ class EmbedTrainer(Trainer):
         self.warm = None
         if task.init is not None and not all(self.table.newest):  # a lost rank
             self.warm = WarmStart(
-                task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
+                task.init,
+                task.init_relations,
+                graph,
+                self.rules,
+                opened,
+                task.init_sha256,
+                task.shrink,
             )
         self.initialised = {} if self.warm is None else self.warm.initialised
         # Steps of the optimizer before this run.

@@ -18,7 +18,7 @@ from penstock.arrow import positions, read_column
 from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
-from penstock.kernels.embed_rules import EmbedRules, Side
+from penstock.kernels.embed_rules import EmbedRules, Model, Side
 from penstock.workers.embed.edges import Edges, train_pieces
 from penstock.workers.embed.evaluation.means import Means, fit_of
 from penstock.workers.embed.source import open_checkpoint
@@ -38,6 +38,7 @@ class WarmStart:
 
     opened       closes the other run's file
     sha256       of the checkpoint to begin with; None: any
+    shrink       factor of its vectors, not of the optimizer's state
     initialised  number of nodes and relations that begin with vectors of the run
     steps        of the optimizer before, needed for Adam's bias correction
     """
@@ -50,6 +51,7 @@ class WarmStart:
         rules: EmbedRules,
         opened: ExitStack,
         sha256: str | None = None,
+        shrink: float = 1.0,
     ) -> None:
         folder = run / "checkpoints"
         self.source, found = open_checkpoint(folder, newest(folder))
@@ -57,7 +59,9 @@ class WarmStart:
         self._checkpoint = Checkpoints(folder).path(found.name)
         self._sha256 = sha256 or sha256_of(self._checkpoint)
         self._check_same()
-        self.tensors = found.tensors
+        self.tensors, self._shrink = dict(found.tensors), np.float32(shrink)
+        if rules.relation_width and rules.model != Model.ROTATE:  # whose relations are angles
+            self.tensors["relations"] = self.tensors["relations"] * self._shrink
         self.steps = found.about["batches"] + found.about["steps"]
         nodes = numbers_of(graph.user_ids(), run)
         positions = self.source.layout.positions
@@ -176,7 +180,10 @@ class WarmStart:
                 most = max(1, _BYTES // (4 * array.shape[1]))
                 for begin in range(low, high, most):
                     some = slice(begin, min(begin + most, high))
-                    yield order[some], array[ordered[some] - first], bool(is_state)
+                    rows = array[ordered[some] - first]
+                    if not is_state:
+                        rows *= self._shrink
+                    yield order[some], rows, bool(is_state)
 
     def _mapped(self, partition: int) -> list[Array]:
         try:

@@ -211,19 +211,7 @@ class _Block:
 
 
 def _features(graph: Graph, nodes: Array, task: PredictTask) -> Any:
-    entry = graph.manifest.features
-    assert entry is not None, "checked by the client"
-    ends = np.searchsorted(nodes, [*entry.starts[1:], graph.num_nodes])
-    pieces = []
-    for number, (first, last) in enumerate(pairwise([0, *map(int, ends)])):
-        pieces.append(graph.feature_rows(number)[nodes[first:last] - entry.starts[number]])
-    if entry.kind == "dense":
-        found: Any = np.concatenate(pieces)
-    else:
-        import scipy.sparse as sp
-
-        found = sp.vstack(pieces, format="csr")
-    stored = Stored(nodes, found, None, None)
+    stored = Stored(nodes, graph.features(nodes), None, None)
     if task.feature_columns is not None:
         stored = with_features(stored, task.feature_columns)
     return checked_features(stored, graph.manifest, task.graph)

@@ -39,14 +39,17 @@ class NodeInput:
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
 
-    def table(self, codes: Array, ids: NodeIds, options: EtlOptions) -> NodeTable:
+    def table(
+        self, codes: Array, ids: NodeIds, options: EtlOptions, *, whole: bool = True
+    ) -> NodeTable:
         """Check the table against the edges, now that every row's node is known.
 
-        codes (rows,) the node of each row, by position among all ids
+        codes  (rows,) the node of each row, by position among all ids
+        whole  whether all nodes should be in the table, not only those that change
         """
         row_of = rows_of_ids(codes, self.table_rows, len(ids), self.name, ids.name)
         unknown = np.flatnonzero(row_of < 0)
-        if len(unknown) and options.unknown_nodes == "error":
+        if whole and len(unknown) and options.unknown_nodes == "error":
             raise InputError(
                 f"{len(unknown)} nodes of the edges are not in {self.name}",
                 expected=f"each among its {self.rows} rows",

@@ -97,7 +97,7 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
     job.relations = tuple(sorted(relations))
     if job.base is not None:
         job.relations = job.base.relations(new, text=not relations or type(job.relations[0]) is str)
-    if not job.options.changes and not any(batch.rows for batch in batches):
+    if not job.changes and not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"
         )
@@ -165,7 +165,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         if batch.use == "nodes"
     ]
     named = ids.as_named(unsigned=job.layout.id_type == "uint64")
-    return ids, node_input.table(np.concatenate(codes), named, job.options)
+    return ids, node_input.table(np.concatenate(codes), named, job.options, whole=not job.changes)
 
 
 def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any, Any]]:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import centrality, etl
-from penstock.errors import GraphError, InputError
+from penstock.errors import BaseRefused, GraphError, InputError
 
 METRICS = (
     "closeness,harmonic,betweenness,eccentricity,pagerank,component,strong-component,clustering,"
@@ -133,7 +133,9 @@ def test_pagerank_of_one_graph_starts_from_that_of_its_base(tmp_path: Path) -> N
 def test_one_graph_is_no_base_of_several(tmp_path: Path) -> None:
     edges(1, range(5)).to_parquet(tmp_path / "e.parquet")
     etl(tmp_path / "e.parquet", tmp_path / "one", source="source", target="target")
-    centrality(tmp_path / "one", tmp_path / "c0", metrics="pagerank")
+    centrality(tmp_path / "one", tmp_path / "c0", metrics="pagerank,component")
+    with pytest.raises(BaseRefused):  # components do not begin with others
+        centrality(tmp_path / "one", tmp_path / "c1", metrics="component", base=tmp_path / "c0")
     with pytest.raises(InputError):
         centrality(
             tmp_path / "e.parquet",

@@ -29,21 +29,32 @@ def graph_of(folder, weights, relation=True):
     return Graph.open(folder / "g")
 
 
-def test_an_update_is_the_gradient_of_the_weighted_loss(tmp_path):
-    """One update with all edges and all nodes as negatives, against NumPy."""
+@pytest.mark.parametrize("share", [None, 1e-9])
+def test_an_update_is_the_gradient_of_the_weighted_loss(tmp_path, share):
+    """One update with all edges and all nodes as negatives, against NumPy.
+
+    With a tiny share, rows of edges that have new weights are trained; the mean is of all weights.
+    """
     weights = np.random.default_rng(1).integers(0, 9, 500)
     weights[0] = 50
     graph = graph_of(tmp_path, weights, relation=False)
     edges = graph.num_edges
     how = {"dim": 4, "optimizer": "sgd", "epochs": 1, "negatives": "all", "batch": edges}
     how |= {"corrupt": "tail", "schedule": "constant", "quiet": True}
-    embed.train(graph, tmp_path / "a", lr=0.001, **how)
-    embed.train(graph, tmp_path / "b", lr=0.01, weighted=True, init=tmp_path / "a", **how)
+    embed.train(graph, tmp_path / "a", lr=0.001, weighted=share is not None, **how)
+    if share is not None:
+        first = graph.csr().weights.copy()
+        weights[::100] += 3
+        graph = graph_of(tmp_path, weights, relation=False)
+    given = {"lr": 0.01, "weighted": True, "init": tmp_path / "a", "share": share}
+    embed.train(graph, tmp_path / "b", **given, **how)
     (before, *_), *_ = vectors(tmp_path / "a")
     (after, *_), *_ = vectors(tmp_path / "b")
     csr = graph.shard(0)
     heads, tails, x = csr.sources(), csr.indices, before.astype(np.float64)
     by = csr.weights.astype(np.float64) / csr.weights.mean(dtype=np.float64)
+    if share is not None:
+        by[~np.isin(heads, heads[csr.weights != first])] = 0
     scores = np.exp(x[heads] @ x.T)
     slope = scores / scores.sum(axis=1, keepdims=True)
     slope[np.arange(edges), tails] -= 1

@@ -110,6 +110,11 @@ def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Pa
         assert content(based) == content(Graph.open(tmp_path / f"{name}-1"))
         assert based.num_nodes == Graph.open(tmp_path / f"{name}-1").num_nodes
         stays(Graph.open(tmp_path / "g0"), based)
+        base = Graph.open(tmp_path / "g0")
+        one, other = ({*graph.user_ids().to_pylist()} for graph in (base, based))
+        counts = {"nodes_added": len(other - one), "nodes_gone": len(one - other)}
+        assert based.manifest.made["base"] == base.digest
+        assert based.manifest.made["changes"] == {k: n for k, n in counts.items() if n}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,6 +152,10 @@ def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path
     assert content(based) == content(Graph.open(tmp_path / "whole"))
     stays(Graph.open(tmp_path / "g0"), based)
     assert report.not_removed == 0
+    changes = based.manifest.made["changes"]
+    assert changes["nodes_added"] == based.num_nodes - Graph.open(tmp_path / "g0").num_nodes
+    if options.get("duplicates") == "keep":
+        assert (changes["added"], changes["removed"]) == (len(new), len(before) - len(left))
 
 
 def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_path: Path):
@@ -274,9 +283,96 @@ def test_changes_keep_features_labels_and_splits(tmp_path: Path):
         np.testing.assert_array_equal(based.split(split), whole.split(split))
     assert based.manifest.splits == whole.manifest.splits
     strange = save(tmp_path, "strange", pd.DataFrame({"src": [0], "dst": [77]}))
-    with pytest.raises(InputError, match="77"):
-        etl([], tmp_path / "g3", base=tmp_path / "g2", add=[strange])
+    other = save(tmp_path, "other", nodes[:3])
+    for more in ({}, {"nodes": other}):  # node 77 has no values
+        with pytest.raises(InputError, match="77"):
+            etl([], tmp_path / "g3", base=tmp_path / "g2", add=[strange], **more)
+    unlabelled = save(tmp_path, "unlabelled", nodes[:3].drop(columns="label"))
+    for more, error in (
+        ({"nodes": unlabelled}, InputError),
+        ({"nodes": other, "feature_columns": ["x0"]}, UsageError),
+        ({"nodes": other, "split_nodes": (0.5, 0.2, 0.3)}, UsageError),
+    ):
+        with pytest.raises(error):
+            etl([], tmp_path / "g3", base=tmp_path / "g2", **more)
+    etl(files["before"], tmp_path / "plain")
+    with pytest.raises(UsageError):  # its nodes have no labels
+        etl([], tmp_path / "g3", base=tmp_path / "plain", nodes=other, label="label")
     assert not (tmp_path / "g3").exists()
+
+
+def people(random: np.random.Generator, ids: np.ndarray, classes: str) -> pd.DataFrame:
+    frame = pd.DataFrame({"id": ids, "class": random.choice([*classes, None], len(ids))})
+    frame["value"] = np.where(random.random(len(ids)) < 0.8, random.normal(size=len(ids)), np.nan)
+    frame["lists"] = [[*random.choice([*classes], 2)] for _ in ids]
+    frame["split"] = random.choice(["train", "test", ""], len(ids))
+    frame["x0"] = random.normal(size=len(ids)) * 5
+    frame.loc[random.random(len(ids)) < 0.2, "x0"] = np.nan
+    frame["x1"] = random.choice(["red", "blue"], len(ids))
+    frame["x2"] = pd.Timestamp("2026-11-01") + pd.to_timedelta(random.integers(0, 9, len(ids)), "D")
+    return frame
+
+
+def of_nodes(graph: Graph) -> dict[Any, tuple[Any, ...]]:
+    """Return what each node has, by its user's id; classes by name."""
+    about, columns = graph.manifest, [graph.features().tolist()]
+    names = ("label",) * (about.labels is not None) + ("split",) * bool(about.splits)
+    for name in names:
+        values = graph.node_column(name).to_pylist()
+        if name == "label" and about.classes is not None:
+            lists = [v if isinstance(v, list) or v is None else [v] for v in values]
+            values = [v if v is None else [about.classes[n] for n in v] for v in lists]
+        columns.append(values)
+    return dict(zip(graph.user_ids().to_pylist(), zip(*columns, strict=True), strict=True))
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    "classes": {"label": "class", "split": "split", "standardise": True},
+    "lists of classes": {"label": "lists", "split_nodes": (0.5, 0.2, 0.3), "seed": 4},
+    "values": {"label": "value", "unknown_nodes": "add"},
+    "no labels": {"split": "split"},
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path: Path, kind: str) -> None:
+    """Over four days: values, new nodes with and without edges, edges only, values only."""
+    random = np.random.default_rng(len(kind))
+    given = {"feature_columns": ["x*"], "missing_features": "mean", "directed": True}
+    given |= VALUES[kind] | PLAIN
+    edges = table(random, 300)[["src", "dst"]]
+    nodes = people(random, np.arange(60) * 7, "abc")
+    save(tmp_path, "edges", edges)
+    etl(tmp_path / "edges.parquet", tmp_path / "g0", nodes=save(tmp_path, "n", nodes), **given)
+    for day in range(1, 5):
+        new = table(random, 20, 0 if day == 2 else 20 + 10 * day)[["src", "dst"]]
+        gone = edges.sample(10, random_state=day).drop_duplicates()
+        changed = people(random, random.choice(nodes.id, 8, False), "abcdz"[: 3 + day])
+        late = {*new.src, *new.dst} - {*nodes.id} if kind != "values" else set()
+        late.add(7000 + day)
+        changed = pd.concat([changed, people(random, np.array([*late]), "abc")])
+        more: dict[str, Any] = {}
+        if day < 4:
+            more |= {"add": [save(tmp_path, "new", new)], "remove": [save(tmp_path, "gone", gone)]}
+            left = edges.merge(gone, how="left", on=["src", "dst"], indicator=True)
+            edges = pd.concat([left[left._merge == "left_only"][["src", "dst"]], new])
+        if day != 2:
+            more["nodes"] = save(tmp_path, "changed", changed.sample(frac=1, random_state=day))
+            nodes = pd.concat([nodes[~nodes.id.isin(changed.id)], changed])
+        etl([], tmp_path / f"g{day}", base=tmp_path / f"g{day - 1}", **more)
+        whole = {**given, "nodes": save(tmp_path, "nodes", nodes), "features_as": tmp_path / "g0"}
+        etl(save(tmp_path, "edges", edges), tmp_path / f"whole-{day}", **whole)
+        based, anew = (Graph.open(tmp_path / f"{name}{day}") for name in ("g", "whole-"))
+        based.validate()
+        stays(Graph.open(tmp_path / f"g{day - 1}"), based)
+        assert content(based) == content(anew)
+        assert based.manifest.splits == anew.manifest.splits
+        if day != 2:
+            assert based.manifest.made["changes"]["nodes_changed"] == 8
+        found, expected = of_nodes(based), of_nodes(anew)
+        assert {node: found[node] for node in expected} == expected
+        # A rebuild leaves out a node without edges that no table has.
+        assert len(found) == len(expected) or kind == "values"
 
 
 def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):

@@ -208,7 +208,7 @@ def build_buckets(
     relations = None if names is None else len(names)
     edges, buckets = edges_of(graph, chosen), layout.partitions**2
     groups = groups_of(edges, buckets)
-    every = list(row_pieces(graph, min(PIECE, max(1, edges // comm.size))))
+    every = list(row_pieces(graph, min(PIECE, max(1, graph.num_edges // comm.size))))
     sizes = [rows_of(graph, piece, chosen).edges for piece in every]
     first, stop = (len(every) * rank // comm.size for rank in (comm.rank, comm.rank + 1))
     pieces, firsts = every[first:stop], np.cumsum([0, *sizes])[first:]

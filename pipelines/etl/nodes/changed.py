@@ -1,0 +1,101 @@
+"""Nodes of yesterday's graph, some of which have new values, and new nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.graph import SPLITS, Graph
+from penstock.manifest import Manifest
+from penstock.pipelines.etl.nodes.data import NodeTable, write_node_data
+from penstock.pipelines.etl.nodes.number import Ids
+from penstock.writer import write_feature_files, write_nodes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.pipelines.etl.job import EtlJob
+
+
+def changed_nodes(
+    job: EtlJob, ids: Ids, numbers: Array, at: Array, table: NodeTable | None, manifest: Manifest
+) -> Manifest:
+    """Write the base's nodes and features with the values that changed, as edges already are.
+
+    numbers  (ids,) internal id of each id that was read
+    at       positions of those whose values are written: new ones, and those in the table
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    assert job.base is not None
+    base, before = job.base.graph, job.base.manifest
+    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
+    folder = job.partial.scratch / "changed nodes"
+    folder.mkdir(exist_ok=True)
+    made = write_node_data(folder, named, at, table, job.options)
+    nodes = manifest.nodes
+    # The row of each node among those of the base, followed by those that were made.
+    rows = np.arange(nodes)
+    rows[numbers[at]] = before.nodes + np.arange(len(at))
+
+    old, more = pq.read_table(base.ids_file), pq.read_table(folder / "nodes.parquet")
+    classes = before.classes
+    if made.classes is not None:
+        classes = (*(before.classes or ()), *sorted({*made.classes} - {*(before.classes or ())}))
+        codes = [classes.index(name) for name in made.classes]
+        column = more.schema.get_field_index("label")
+        more = more.set_column(column, "label", _coded(more["label"], codes, old["label"].type))
+    whole = pa.concat_tables([old, more.select(old.column_names).cast(old.schema)])
+    whole = whole.take(pa.array(rows))
+    splits = before.splits
+    if splits:
+        numbered = np.asarray(whole["split"].fill_null(-1))
+        splits = {name: int(np.sum(numbered == i)) for i, name in enumerate(SPLITS)}
+    files = [write_nodes(job.partial.result, whole)]
+
+    features = before.features
+    if features is not None:
+        values: Any = Graph(folder, replace(manifest, features=made.features)).features()
+
+        def piece(start: int, stop: int) -> Any:
+            wanted = rows[start:stop]
+            new = wanted >= before.nodes
+            order = np.append(np.flatnonzero(~new), np.flatnonzero(new))
+            both = [base.features(wanted[~new]), values[wanted[new] - before.nodes]]
+            return _stacked(both)[np.argsort(order)]
+
+        features, written = write_feature_files(job.partial.result, nodes, features.width, piece)
+        files += written
+    types, is_new = dict(before.types), numbers[at] >= before.nodes
+    for kind, count in named.count_types(at[is_new]).items():
+        types[kind] = types.get(kind, 0) + count
+    job.counts.nodes_added = int(is_new.sum())
+    job.counts.nodes_changed = len(at) - job.counts.nodes_added
+    job.counts.features_filled = made.features_filled
+    job.counts.categories_unknown = sum(made.unknown.values())
+    job.counts.columns_of_unknown = made.unknown
+    about = job.base.attributes | {"features": features, "classes": classes, "splits": splits}
+    return replace(manifest, **about, types=types, times=before.times).with_files(files)
+
+
+def _coded(labels: pa.ChunkedArray, codes: list[int], kind: pa.DataType) -> pa.Array:
+    """Return classes, or lists of classes, with other numbers."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        lists = [one if one is None else [codes[n] for n in one] for one in labels.to_pylist()]
+        return pa.array(lists, kind)
+    return pa.array(codes, kind).take(labels.combine_chunks())
+
+
+def _stacked(pieces: list[Any]) -> Any:
+    """Return rows below each other, dense or SciPy CSR."""
+    if isinstance(pieces[0], np.ndarray):
+        return np.concatenate(pieces)
+    import scipy.sparse as sp
+
+    return sp.vstack(pieces, format="csr")
