@@ -58,9 +58,9 @@ ADAM     m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 
     philox(seed, EMBED_NEGATIVE, which = number << CHUNK_BITS | s * chunks + c, step = j)
 
-whose words 0 and 1 make ``wide = word1 << 32 | word0``: the slot is ``wide * total >> 64``. If
-``word2 < by_degree`` the alias table decides: the slot, if ``word3 < chance[slot] * 2**32``, else
-``other[slot]``. A slot is a row: slots count the rows of the pool's ranges one after another.
+whose words 0 and 1 make ``wide = word1 << 32 | word0``: the slot is ``wide * total >> 64``. An
+alias table changes it to ``other[slot]`` unless ``word3 < chance[slot] * 2**32``. A slot is a row:
+slots count the rows of the pool's ranges one after another.
 
 **Ranks.** The score of a query and a candidate is that of float64 arithmetic on their float32
 values: faster arithmetic may decide only certain cases. NaN is less than any number
@@ -224,14 +224,11 @@ class NegativePool:
     first          (ranges,) int64: the first row of each
     start          (ranges + 1,) int64: the number of rows before each; the last is the total,
                    below 2**31
-    by_degree      the share that the alias table decides, in 2**32
-    chance, other  (total,) float32 and int32: the alias table of slots; None if ``by_degree``
-                   is 0
+    chance, other  (total,) float32 and int32: the alias table of slots; None: all are as likely
     """
 
     first: AnyArray
     start: AnyArray
-    by_degree: int = 0
     chance: OptionalArray = None
     other: OptionalArray = None
 

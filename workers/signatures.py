@@ -40,7 +40,7 @@ KERNELS = {
         "embed.piece.leave_out": "f4:2 i8:1 i8 i8:1 i8:1",
         "embed.piece.gather_rows": "f4:2 i8:1 f4:2",
         "embed.update._group": "i8:1 i4:1 i4:1 i8:1 i8:1 i8:1",
-        "embed.negatives._draw": "u8 u8 i8:1 i8:1 u8 f4:1 i4:1 i4:2",
+        "embed.negatives._draw": "u8 u8 i8:1 i8:1 f4:1 i4:1 i4:2",
         "buckets._mix_edges": "i4:1! i4:1! i4:1! f4:1 i8:1 i8:1 i8:1 i8:1 u8:1 u8 i8 i8 i4:1 i4:1 "
         "i4:1 f4:1",
         "buckets._shuffle_edges": "i4:1 i4:1 i4:1 f4:1 u8 i8",

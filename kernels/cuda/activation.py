@@ -9,8 +9,6 @@ import numpy as np
 
 from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
-    c_id,
-    c_value,
     dropout_arguments,
     epilogue_arguments,
     flat,
@@ -19,7 +17,7 @@ from penstock.kernels.cuda.gnn.launch import (
     matrix,
     vector,
 )
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.gnn_rules import Dropout, Epilogue, ScaledCSR
 
 _FILE = "activation"
@@ -36,7 +34,7 @@ def apply_epilogue(
         return
     launch_blocks(
         _FILE,
-        f"apply_epilogue<{c_value(z)}, {_vec(z, out, epilogue.skip)}>",
+        f"apply_epilogue<{c_name(z)}, {_vec(z, out, epilogue.skip)}>",
         _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(z), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
@@ -53,7 +51,7 @@ def epilogue_backward(
         return
     launch_blocks(
         _FILE,
-        f"epilogue_backward<{c_value(grad)}, {_vec(grad, out)}>",
+        f"epilogue_backward<{c_name(grad)}, {_vec(grad, out)}>",
         _blocks(last - first, -(-width // 4)),
         _THREADS,
         *(*matrix(grad), *matrix(out), np.int64(first), np.int64(last), np.int32(width)),
@@ -83,7 +81,7 @@ def scale_rows(
         vec = 1
     launch_blocks(
         _FILE,
-        f"scale_rows<{c_value(x)}, {vec}>",
+        f"scale_rows<{c_name(x)}, {vec}>",
         _blocks(last - first, width // vec),
         _THREADS,
         *(*matrix(x), vector(factors, x), *matrix(out)),
@@ -98,7 +96,7 @@ def drop_values(
     edges = block.edges
     launch(
         _FILE,
-        f"drop_values<{c_value(out)}, {c_id(block.indices)}>",
+        f"drop_values<{c_name(out)}, {c_name(block.indices)}>",
         edges,
         *(block.indptr, np.int64(block.rows), block.indices, vector(block.weights, out)),
         *(np.int64(edges), np.int32(rows_are_columns), *dropout_arguments(drop, out)),

@@ -10,11 +10,10 @@ from typing import Any
 import cupy as cp
 
 from penstock.kernels.bucket_rules import BLOCK, half_bits
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.streams import Stream
 
 _FILE = "buckets"
-_NAMES = {"int32": "int", "int64": "long long"}
 
 
 def shuffled_edges(
@@ -24,7 +23,7 @@ def shuffled_edges(
 
     indptr, indices, relations  of all rows
     """
-    count, row = len(indices), _NAMES[str(indices.dtype)]
+    count, row = len(indices), c_name(indices)
     words = cp.uint64(seed), cp.uint32(Stream.EMBED_SHUFFLE)
     group = cp.empty(count, cp.uint16)
     launch(_FILE, "draw_groups", -(-count // 4), cp.int64(count), cp.int32(groups), *words, group)
@@ -55,10 +54,9 @@ def mix_edges(
 ) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     blocks = count // BLOCK
-    row, wide = (_NAMES[str(array.dtype)] for array in (heads, out[0]))
     launch(
         _FILE,
-        f"mix_edges<{row}, {wide}>",
+        f"mix_edges<{c_name(heads)}, {c_name(out[0])}>",
         len(out[0]),
         heads,
         tails,

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.csr import CSR, id_dtype
-from penstock.kernels.cuda.module import C_IDS, launch
+from penstock.kernels.cuda.module import c_name, launch
 
 _FILE = "components"
 _FIRST, _SAMPLES = 2, 1024  # as in cpu/components.py
@@ -29,7 +29,7 @@ def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = No
         return cp.empty(0, np.int32)
     (csr,) = rows
     nodes, dtype = np.int64(csr.rows), csr.indices.dtype
-    parent, name = cp.arange(csr.rows, dtype=dtype), C_IDS[dtype.name]
+    parent, name = cp.arange(csr.rows, dtype=dtype), c_name(csr.indices)
     given = csr.indptr, csr.indices
     for number in range(_FIRST):
         launch(_FILE, f"join_first<{name}>", csr.rows, nodes, *given, np.int32(number), parent)

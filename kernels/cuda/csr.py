@@ -7,9 +7,7 @@ from typing import Any
 import cupy as cp
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.module import launch
-
-_C_TYPES = {"float32": "float", "float64": "double", "int64": "long long"}
+from penstock.kernels.cuda.module import c_name, launch
 
 
 def bin_edges(
@@ -109,6 +107,6 @@ def merge_values(
     """Merge the values of equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
     merged = cp.empty(len(first) - 1, values.dtype)
     number = ("sum", "max", "first", "min").index(how)
-    instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"
+    instance = f"merge_values<{c_name(values)}, {number}>"
     launch("csr", instance, len(merged), values, order, first, cp.int64(len(merged)), merged)
     return merged

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn.launch import NULL, c_value, flat, is_aligned, matrix
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.gnn.launch import NULL, flat, is_aligned, matrix
+from penstock.kernels.cuda.module import c_name, launch_blocks
 
 _FILE = "ghost_rows"
 _THREADS = 256
@@ -56,7 +56,7 @@ def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
     )
     launch_blocks(
         _FILE,
-        f"add_rows<{c_value(x)}, {vec}>",
+        f"add_rows<{c_name(x)}, {vec}>",
         _blocks(count, width // vec),
         _THREADS,
         *(*matrix(x), named, np.int64(count), np.int32(width), came),

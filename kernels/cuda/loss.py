@@ -7,8 +7,6 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
-    c_id,
-    c_value,
     flat,
     matrix,
     partial_sums,
@@ -16,7 +14,7 @@ from penstock.kernels.cuda.gnn.launch import (
     summing_blocks,
     vector,
 )
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 
 _FILE = "loss"
 _THREADS = 256
@@ -38,9 +36,9 @@ def cross_entropy(
     last: int,
 ) -> None:
     """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored."""
-    kind, classes = f"{c_value(logits)}, {c_id(labels)}", logits.shape[1]
+    kind, classes = f"{c_name(logits)}, {c_name(labels)}", logits.shape[1]
     truth = (cp.ascontiguousarray(labels),)
-    team = next((team for team in _TEAMS[c_value(logits)] if classes <= team[0] * team[1]), None)
+    team = next((team for team in _TEAMS[c_name(logits)] if classes <= team[0] * team[1]), None)
     given = (logits, truth, splits, scale, grad, sums, first, last)
     if team:
         kernel = f"cross_entropy<{kind}, {team[0]}, {team[1]}>"
@@ -63,7 +61,7 @@ def binary_cross_entropy(
     last: int,
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``."""
-    kernel = f"binary_cross_entropy<{c_value(logits)}, {c_id(classes)}>"
+    kernel = f"binary_cross_entropy<{c_name(logits)}, {c_name(classes)}>"
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
     lanes = power_of_2(logits.shape[1])
     shape = (np.int32(logits.shape[1]), np.int32(lanes))
@@ -82,7 +80,7 @@ def squared_error(
     last: int,
 ) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
-    kernel = f"squared_error<{c_value(values)}>"
+    kernel = f"squared_error<{c_name(values)}>"
     _run(kernel, values, (vector(truth, values),), splits, scale, grad, sums, first, last)
 
 

@@ -15,13 +15,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from penstock.arrays import AnyArray
 from penstock.caches import keep_cupy_kernels
 
 FOLDER = Path(__file__).parent
-C_IDS = {"int32": "int", "int64": "long long"}  # ids of nodes
 
 _THREADS = 256
 _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
+_C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+
+
+def c_name(array: AnyArray) -> str:
+    """Return the type of an array's values in C++."""
+    return _C_NAMES[str(array.dtype)]
 
 
 def launch(file: str, instance: str, count: int, *arguments: Any) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
-    c_value,
     flat,
     matrix,
     partial_sums,
@@ -19,7 +18,7 @@ from penstock.kernels.cuda.gnn.launch import (
     summing_blocks,
     vector,
 )
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 
 _FILE = "norm"
 _THREADS = 256
@@ -44,7 +43,7 @@ def layer_norm(
     lanes = power_of_2(z.shape[1])
     launch(
         _FILE,
-        f"layer_norm<{c_value(z)}>",
+        f"layer_norm<{c_name(z)}>",
         (last - first) * lanes if last > first else 0,
         *(*matrix(z), vector(scale, z), vector(shift, z), *matrix(out), flat(moments, z.dtype)),
         *(np.int64(first), np.int64(last), np.int32(z.shape[1]), np.int32(lanes)),
@@ -66,7 +65,7 @@ def layer_norm_back(
     lanes = power_of_2(z.shape[1])
     launch(
         _FILE,
-        f"layer_norm_back<{c_value(z)}>",
+        f"layer_norm_back<{c_name(z)}>",
         (last - first) * lanes if last > first else 0,
         *(*matrix(grad), *matrix(z), vector(scale, z), moments),
         *(np.int64(first), np.int64(last), np.int32(z.shape[1]), np.int32(lanes)),
@@ -93,7 +92,7 @@ def batch_norm(
         return
     launch_blocks(
         _FILE,
-        f"batch_norm<{c_value(z)}>",
+        f"batch_norm<{c_name(z)}>",
         _blocks(last - first, z.shape[1]),
         _THREADS,
         *(*matrix(z), *(vector(column, z) for column in (mean, inverse, scale, shift))),
@@ -129,7 +128,7 @@ def batch_norm_back(
         return
     launch_blocks(
         _FILE,
-        f"batch_norm_back<{c_value(z)}>",
+        f"batch_norm_back<{c_name(z)}>",
         _blocks(last - first, z.shape[1]),
         _THREADS,
         *(*matrix(grad), *matrix(z)),
@@ -149,7 +148,7 @@ def _add_sums(
     pairs = [part for each in matrices for part in matrix(each)]
     launch_blocks(
         _FILE,
-        f"{kernel}<{c_value(matrices[0])}>",
+        f"{kernel}<{c_name(matrices[0])}>",
         blocks,
         _THREADS,
         *(*pairs, np.int64(first), np.int64(last), np.int32(width), *more, partial),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn.launch import c_value, flat, vector
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.gnn.launch import flat, vector
+from penstock.kernels.cuda.module import c_name, launch
 
 _FILE = "optimizer"
 
@@ -28,7 +28,7 @@ def sgd(
     kind = parameters.dtype.type
     launch(
         _FILE,
-        f"sgd<{c_value(parameters)}>",
+        f"sgd<{c_name(parameters)}>",
         len(parameters),
         *(flat(parameters, kind), vector(gradient, parameters), flat(velocity, kind)),
         np.int64(len(parameters)),
@@ -60,7 +60,7 @@ def adam(
     )
     launch(
         _FILE,
-        f"adam<{c_value(parameters)}>",
+        f"adam<{c_name(parameters)}>",
         len(parameters),
         *(flat(parameters, kind), vector(gradient, parameters)),
         *(flat(mean, kind), flat(square, kind), np.int64(len(parameters))),

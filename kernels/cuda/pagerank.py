@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.csr import CSR
-from penstock.kernels.cuda.module import C_IDS, launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.cuda.transpose import transpose
 
 _FILE = "pagerank"
@@ -106,7 +106,7 @@ class _Steps:
         left = self.firsts, self.carries, self.parts
         launch_blocks(
             _FILE,
-            f"pull<{C_IDS[rows.indices.dtype.name]}, {name}>",
+            f"pull<{c_name(rows.indices)}, {name}>",
             self.tiles,
             _THREADS,
             *(nodes, np.int64(rows.edges), rows.indptr, rows.indices),

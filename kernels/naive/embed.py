@@ -49,14 +49,13 @@ def draw_negatives(
     groups = np.arange(sides * chunks, dtype=np.uint64) | np.uint64(number << CHUNK_BITS)
     places = np.arange(count, dtype=np.uint64)
     words = philox4x32(seed, Stream.EMBED_NEGATIVE, groups[:, None], places[None])
-    low, high, kind, coin = (word.astype(np.uint64) for word in words)
+    low, high, _, coin = (word.astype(np.uint64) for word in words)
     total = np.uint64(pool.start[-1])
     # The upper half of a product of 64 and at most 31 bits, in pieces.
     slot = ((low * total >> np.uint64(32)) + high * total >> np.uint64(32)).astype(np.int64)
-    if pool.by_degree:
+    if pool.chance is not None and pool.other is not None:
         own = coin.astype(np.float64) < pool.chance[slot].astype(np.float64) * 2**32
-        by_table = np.where(own, slot, pool.other[slot])
-        slot = np.where(kind < np.uint64(pool.by_degree), by_table, slot)
+        slot = np.where(own, slot, pool.other[slot])
     which = np.searchsorted(pool.start, slot, side="right") - 1
     rows: Array = (pool.first[which] + slot - pool.start[which]).astype(np.int32)
     return rows.reshape(sides, chunks, count)

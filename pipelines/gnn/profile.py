@@ -1,8 +1,8 @@
 """Where the time of an epoch goes: a table by rank, and a timeline of one epoch.
 
 profile.json: {"ranks": [{"kinds": {kind: median seconds of an epoch}, "timeline": [[epoch, name,
-kind, start, end], ...]}, ...]}
-Epochs count from 0 in this run. A span may be inside another one, whose own time is the rest.
+kind, start, end, own seconds], ...]}, ...]}
+Epochs count from 0 in this run. A span may be inside another one, whose own seconds are the rest.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _bar(spans: Spans, first: float, last: float) -> str:
     pieces = _WIDTH * _FINE
     scale = pieces / max(last - first, 1e-9)
     kinds = [""] * pieces
-    for _, _, kind, start, end in sorted(spans, key=lambda span: (span[3], -span[4])):
+    for _, _, kind, start, end, _ in sorted(spans, key=lambda span: (span[3], -span[4])):
         # Inner spans come later, and are painted over the outer ones.
         low, high = round((start - first) * scale), round((end - first) * scale)
         kinds[low:high] = [kind] * (high - low)
@@ -107,15 +107,8 @@ def _is_whole(spans: Spans) -> bool:
 
 def _own_seconds(spans: Spans, by: int = 2) -> dict[str, float]:
     took: dict[str, float] = {}
-    around: list[Any] = []
-    for span in sorted(spans, key=lambda span: (span[3], -span[4])):
-        while around and around[-1][4] <= span[3]:
-            around.pop()
-        seconds = span[4] - span[3]
-        took[span[by]] = took.get(span[by], 0.0) + seconds
-        if around:
-            took[around[-1][by]] -= seconds
-        around.append(span)
+    for span in spans:
+        took[span[by]] = took.get(span[by], 0.0) + span[5]
     return took
 
 

@@ -144,7 +144,7 @@ class Negatives:
         if self.training.by_degree or self.candidates is not None or of is not None:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
             chance, other = self._alias(own, others, of)
-            alias = 2**32, to_device(chance), to_device(other)  # the alias table decides everything
+            alias = to_device(chance), to_device(other)
             return NegativePool(to_device(first), to_device(start), *alias)
         # A range that is listed n times is drawn from n times as often.
         times = dict.fromkeys(own, max(len(others), 1))

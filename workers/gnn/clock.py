@@ -28,13 +28,14 @@ _DRAWN = 8  # of the last epochs, in a profile
 
 
 class Row(NamedTuple):
-    """One span of the timeline; seconds since the clock started."""
+    """One span of the timeline: seconds since the clock started; own: without inner spans."""
 
     epoch: int
     name: str
     kind: Kind
     start: float
     end: float
+    own: float
 
 
 class Clock:
@@ -70,7 +71,9 @@ class Clock:
         self._kinds[span.kind] += own
         if self._rows is not None:
             origin = self._origin
-            self._rows.append(Row(self._epoch, span.name, span.kind, start - origin, end - origin))
+            self._rows.append(
+                Row(self._epoch, span.name, span.kind, start - origin, end - origin, own)
+            )
 
 
 class _Span:

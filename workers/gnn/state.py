@@ -124,7 +124,7 @@ class State:
         tensors, about = checkpoint.load(path)
         put, parameters = _putter(self.network), self.network.parameters.named()
         kept = {**parameters, **self.network.moments()}
-        if about["training"]["optimizer"] == self.training.optimizer:
+        if about["optimizer"] == self.training.optimizer:
             kept |= self._optimizer()
             self.steps_before = about["steps"] + about["epoch"]
         for name, array in kept.items():
@@ -148,9 +148,7 @@ class State:
 
     def _about(self, position: Position) -> dict[str, Any]:
         return {
-            "model": self.task.model.to_dict(),
-            "training": asdict(self.training),
-            "graph": str(self.task.graph),
+            "optimizer": self.training.optimizer,
             "label_kind": self.network.local.label_kind,
             "steps": self.steps_before,
             "known": self.known,

@@ -28,7 +28,6 @@ def draw_negatives(
         np.uint64(number << CHUNK_BITS),
         np.ascontiguousarray(pool.first, np.int64),
         np.ascontiguousarray(pool.start, np.int64),
-        np.uint64(pool.by_degree),
         _NO_CHANCE if pool.chance is None else pool.chance,
         _NO_OTHER if pool.other is None else pool.other,
         rows.reshape(sides * chunks, count),
@@ -42,7 +41,6 @@ def _draw(
     number: int,
     first: Array,
     start: Array,
-    by_degree: int,
     chance: Array,
     other: Array,
     rows: Array,
@@ -51,9 +49,9 @@ def _draw(
     for group in range(rows.shape[0]):
         which = number | uint64(group)
         for place in range(rows.shape[1]):
-            low, high, kind, coin = philox4x32(seed, _NEGATIVE, which, place)
+            low, high, _, coin = philox4x32(seed, _NEGATIVE, which, place)
             slot = scaled(uint64(high) << _HALF | uint64(low), total)
-            if uint64(kind) < by_degree and np.float64(coin) >= np.float64(chance[slot]) * _ROUND:
+            if len(chance) and np.float64(coin) >= np.float64(chance[slot]) * _ROUND:
                 slot = np.int64(other[slot])
             at, end = 0, len(start) - 2
             while at < end:  # the last non-empty range that begins at or before the slot

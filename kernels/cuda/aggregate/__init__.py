@@ -23,15 +23,13 @@ from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.cuda.aggregate.bf16 import check_bf16
 from penstock.kernels.cuda.aggregate.ranges import ranges_of_columns
 from penstock.kernels.cuda.gnn.launch import (
-    c_id,
-    c_value,
     epilogue_arguments,
     lanes_together,
     matrix,
     vector,
 )
 from penstock.kernels.cuda.gnn.rows import join_sums, long_rows
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
@@ -57,7 +55,7 @@ def gather(
     cut = found.cut(first, last)
     partial = found.partial("sums", cut, width, out.dtype)
     shape, team = _shape(block, x, out, None if epilogue is None else epilogue.skip)
-    kinds = f"{c_value(out)}, {'Bf16' if x.dtype == np.uint16 else c_value(x)}"
+    kinds = f"{c_name(out)}, {'Bf16' if x.dtype == np.uint16 else c_name(x)}"
     row_end = (
         *(vector(part, out) for part in (block.left, block.right, block.diagonal)),
         np.int64(block.columns),
@@ -69,7 +67,7 @@ def gather(
     )
     launch_blocks(
         _FILE,
-        f"gather<{kinds}, {c_id(block.indices)}, {shape}, {team}>",
+        f"gather<{kinds}, {c_name(block.indices)}, {shape}, {team}>",
         _blocks(last - first + len(cut.pieces), team),
         _THREADS,
         *(block.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(first), np.int64(last)),
@@ -93,7 +91,7 @@ def gather_max(
     partial = found.partial("largest", cut, width, x.dtype)
     partial_arg = found.partial("whose", cut, width, arg.dtype)
     shape = _wide_shape(lanes_together(width, x, out, arg), width, x, block.indices)
-    kinds = f"{c_value(x)}, {c_id(block.indices)}"
+    kinds = f"{c_name(x)}, {c_name(block.indices)}"
     launch_blocks(
         _MAX_FILE,
         f"gather_max<{kinds}, {shape}, 32>",
@@ -132,7 +130,7 @@ def gather_max_back(
     shape = _wide_shape(lanes_together(width, grad, out, arg), width, grad, transpose.indices)
     launch_blocks(
         _MAX_FILE,
-        f"gather_max_back<{c_value(grad)}, {c_id(transpose.indices)}, {shape}, 32>",
+        f"gather_max_back<{c_name(grad)}, {c_name(transpose.indices)}, {shape}, 32>",
         _blocks(last - first + len(cut.pieces), 32),
         _THREADS,
         *(transpose.indptr, cut.pieces, np.int64(len(cut.pieces)), np.int64(first), np.int64(last)),
@@ -162,7 +160,7 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
         order = _edges_by_column(ids, first, last, keys[: high - low])
         launch(
             _FILE,
-            f"rows_in_order<{c_id(ids)}>",
+            f"rows_in_order<{c_name(ids)}>",
             high - low,
             *(block.indptr, np.int64(block.rows), order, np.int64(high - low), listed[low:high]),
         )
@@ -187,7 +185,7 @@ def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) ->
     bits = max(1, (edges - 1).bit_length())
     launch(
         _FILE,
-        f"keys_of_columns<{c_id(ids)}>",
+        f"keys_of_columns<{c_name(ids)}>",
         -(-edges // _EDGES_A_THREAD),
         *(ids, np.int64(edges), np.int64(first), np.int64(last), np.int32(bits)),
         *(cp.zeros(1, np.uint64), keys),

@@ -11,8 +11,6 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
-    c_id,
-    c_value,
     dropout_arguments,
     flat,
     lanes_together,
@@ -23,7 +21,7 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.gnn.rows import Cut, LongRows, join_sums, long_rows
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 _FILE, _BACK_FILE = "attention/attention", "attention/back"
@@ -43,7 +41,7 @@ def scores_back(
     heads, width = vectors.shape
     if not len(z):
         return
-    kind, count = c_value(z), heads * width
+    kind, count = c_name(z), heads * width
     shape = (np.int64(len(z)), np.int32(heads), np.int32(width))
     blocks = summing_blocks(len(z), 8 * max(1, 256 // count))
     partial = partial_sums(blocks * count)
@@ -74,7 +72,7 @@ def attend(
     if last <= first:
         return
     found, cut = _long(block, first, last)
-    count, kinds = heads.count, f"{c_value(z)}, {c_id(block.indices)}"
+    count, kinds = heads.count, f"{c_name(z)}, {c_name(block.indices)}"
     lanes = power_of_2(count)
     peaks, totals = (
         found.partial(name, cut, count, z.dtype) for name in ("peaks of heads", "totals of heads")
@@ -91,7 +89,7 @@ def attend(
     )
     launch(
         _FILE,
-        f"join_totals<{c_value(z)}>",
+        f"join_totals<{c_name(z)}>",
         len(cut.rows) * count * 32,
         *(cut.rows, cut.first_piece, np.int64(cut.offset), np.int64(len(cut.rows))),
         *(np.int32(count), peaks, totals, peak, total),
@@ -129,7 +127,7 @@ def attend_back_rows(
     partial = found.partial("heads", cut, count, z.dtype)
     launch_blocks(
         _BACK_FILE,
-        f"attend_back_rows<{c_value(z)}, {c_id(block.indices)}, {_shape(heads, z, block, grad)}>",
+        f"attend_back_rows<{c_name(z)}, {c_name(block.indices)}, {_shape(heads, z, block, grad)}>",
         _blocks(first, last, cut),
         _THREADS,
         *_spans(block, cut, first, last, block.rows),
@@ -159,7 +157,7 @@ def attend_back_columns(
     shape = _shape(heads, z, transpose, grad, dz)
     launch_blocks(
         _BACK_FILE,
-        f"attend_back_columns<{c_value(z)}, {c_id(transpose.indices)}, {shape}>",
+        f"attend_back_columns<{c_name(z)}, {c_name(transpose.indices)}, {shape}>",
         _blocks(first, last, cut),
         _THREADS,
         *_spans(transpose, cut, first, last, len(grad)),
@@ -182,7 +180,7 @@ def _head_products(
 ) -> None:
     launch(
         _FILE,
-        f"head_products<{c_value(a)}>",
+        f"head_products<{c_name(a)}>",
         (last - first) * 32,
         *(*matrix(a), *b, np.int64(first), np.int64(last)),
         *(np.int32(heads), np.int32(width), np.int32(power_of_2(width)), flat(out, a.dtype)),

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cuda.centrality.teams import NULL, incoming
-from penstock.kernels.cuda.module import C_IDS, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch_blocks
 
 LEAST_ITEMS = 1 << 23  # nodes and edges of a graph
 _FILE = "centrality/searches"
@@ -40,7 +40,7 @@ class _Search:
     def __init__(self, batch: GraphBatch, *, endpoints: bool) -> None:
         self.out, self.into = (batch.indptr, batch.indices), incoming(batch)[:2]
         self.nodes, self.endpoints = batch.nodes, endpoints
-        self.id = C_IDS[batch.indices.dtype.name]
+        self.id = c_name(batch.indices)
         self.levels = cp.empty((batch.nodes, _SOURCES), np.int32)
         self.paths, self.shares = (cp.empty((batch.nodes, _SOURCES)) for _ in range(2))
         self.stamps = cp.empty(batch.nodes, np.int32)

@@ -25,7 +25,7 @@ from penstock.kernels.cuda.centrality.teams import (
     that_fit,
     words,
 )
-from penstock.kernels.cuda.module import C_IDS
+from penstock.kernels.cuda.module import c_name
 from penstock.kernels.cuda.uploads import to_gpu
 
 _SEARCH_FILE = "centrality/breadth_first"
@@ -108,7 +108,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
     reached = cp.empty(planned.slots, cp.int64)
     total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
     farthest = cp.empty(len(listed))
-    name = C_IDS[batch.indices.dtype.name]
+    name = c_name(batch.indices)
     run(
         _SEARCH_FILE,
         "breadth_first",
@@ -147,7 +147,7 @@ def unweighted_betweenness(
     arcs = cp.zeros(len(batch.indices) if edges else 0)
     failed = cp.zeros(max(batch.graphs, 1), cp.uint8)
     outputs = (bool(endpoints), nodes, arcs, failed)
-    name = C_IDS[batch.indices.dtype.name]
+    name = c_name(batch.indices)
 
     def left(items: Array) -> Array:
         again = np.flatnonzero(failed.get())

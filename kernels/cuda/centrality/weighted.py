@@ -20,7 +20,7 @@ from penstock.kernels.cuda.centrality.teams import (
     sources_of,
     summed,
 )
-from penstock.kernels.cuda.module import C_IDS
+from penstock.kernels.cuda.module import c_name
 from penstock.kernels.cuda.uploads import to_gpu
 
 _FILE = "centrality/weighted"
@@ -54,7 +54,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
     reached = cp.empty(planned.slots, cp.int64)
     total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
     farthest = cp.empty(len(listed))
-    name = C_IDS[batch.indices.dtype.name]
+    name = c_name(batch.indices)
     run(
         _FILE,
         "weighted_paths",
@@ -93,7 +93,7 @@ def weighted_betweenness(
     nodes = cp.empty(planned.slots)
     arcs = cp.zeros(len(batch.indices) if edges else 0)
     failed = cp.zeros(max(batch.graphs, 1), cp.uint8)
-    name = C_IDS[batch.indices.dtype.name]
+    name = c_name(batch.indices)
     outward = (batch.indptr, batch.indices, batch.weights)
     run(
         _FILE,

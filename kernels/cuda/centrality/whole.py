@@ -9,7 +9,7 @@ from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Triangles
 from penstock.kernels.cuda.centrality.items import plan_items
 from penstock.kernels.cuda.centrality.teams import NULL, Teams, incoming, padded, run
-from penstock.kernels.cuda.module import C_IDS, launch
+from penstock.kernels.cuda.module import c_name, launch
 
 _FILE = "centrality/pagerank"
 _TEAMS = (Teams(32, 0, 1), Teams(128, 128, 1), Teams(512, 512, 1), Teams(1 << 15, 1024, 1))
@@ -24,7 +24,7 @@ def pagerank(
     ranks, steps = cp.empty(batch.nodes), cp.empty(batch.graphs, cp.int32)
     indptr, indices, weights = incoming(batch)
     weighted = batch.weights is not None
-    name = f"{C_IDS[batch.indices.dtype.name]}, {str(weighted).lower()}"
+    name = f"{c_name(batch.indices)}, {str(weighted).lower()}"
     given = (indptr, indices, weights if weighted else NULL, batch.indptr)
     run(
         _FILE,
@@ -46,7 +46,7 @@ def triangles(batch: GraphBatch, multiplicities: DeviceArray | None) -> Triangle
     several = multiplicities is not None
     launch(
         "centrality/triangles",
-        f"closed_walks<{C_IDS[batch.indices.dtype.name]}, {str(several).lower()}>",
+        f"closed_walks<{c_name(batch.indices)}, {str(several).lower()}>",
         batch.nodes * _LANES,
         np.int64(batch.nodes),
         batch.indptr,

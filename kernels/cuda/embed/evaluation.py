@@ -13,7 +13,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.embed.tiles import processors
 from penstock.kernels.cuda.gnn.launch import matrix
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.embed_rules import EmbedRules, Known, Model, Side
 
 _FILE = "embed/ranks"
@@ -202,7 +202,7 @@ def _known(known: Known | None) -> tuple[Any, Any, str]:
         return _NULL, _NULL, "int"
     wide = known.indices.dtype == np.int64
     indices = cp.ascontiguousarray(known.indices, cp.int64 if wide else cp.int32)
-    return cp.ascontiguousarray(known.indptr, cp.int64), indices, "long long" if wide else "int"
+    return cp.ascontiguousarray(known.indptr, cp.int64), indices, c_name(indices)
 
 
 def _floats(array: DeviceArray) -> DeviceArray:

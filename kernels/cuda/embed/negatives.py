@@ -31,7 +31,6 @@ def draw_negatives(
         cp.ascontiguousarray(pool.first, cp.int64),
         cp.ascontiguousarray(pool.start, cp.int64),
         np.int32(len(pool.first)),
-        np.uint64(pool.by_degree),
         null if pool.chance is None else cp.ascontiguousarray(pool.chance, cp.float32),
         null if pool.other is None else cp.ascontiguousarray(pool.other, cp.int32),
         rows,

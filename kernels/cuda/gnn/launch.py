@@ -13,19 +13,7 @@ from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.gnn_rules import Dropout, Epilogue
 
 NULL = np.uint64(0)
-_C_VALUES = {"float32": "float", "float64": "double"}
-_C_IDS = {"int32": "int", "int64": "long long"}
 _SUMMING_BLOCKS = 1024  # the most that share a sum; the same on every GPU
-
-
-def c_value(x: DeviceArray) -> str:
-    """Return the type of values in C++."""
-    return _C_VALUES[str(x.dtype)]
-
-
-def c_id(ids: AnyArray) -> str:
-    """Return the type of ids in C++."""
-    return _C_IDS[str(ids.dtype)]
 
 
 def vector(array: AnyArray | None, x: DeviceArray) -> Any:

@@ -10,8 +10,8 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import AnyArray, Array, DeviceArray
-from penstock.kernels.cuda.gnn.launch import c_value, epilogue_arguments, matrix, vector
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.gnn.launch import epilogue_arguments, matrix, vector
+from penstock.kernels.cuda.module import c_name, launch_blocks
 
 PIECE = 512  # edges: kPiece of gnn/sweep.cuh
 
@@ -96,7 +96,7 @@ def join_sums(cut: Cut, partial: DeviceArray, out: DeviceArray) -> None:
     if len(cut.rows):
         launch_blocks(
             "aggregate/aggregate",
-            f"join_sums<{c_value(out)}, {c_value(out)}>",
+            f"join_sums<{c_name(out)}, {c_name(out)}>",
             len(cut.rows),
             256,
             *(cut.rows, cut.first_piece, np.int64(cut.offset)),

@@ -9,11 +9,10 @@ from __future__ import annotations
 import cupy as cp
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.module import c_name, launch
 from penstock.kernels.cuda.walk.arguments import is_plain, resident_walks, step_arguments
 from penstock.kernels.cuda.walk.tables import (
     alias_table,
-    c_ids,
     check_weights,
     deciding,
     pack,
@@ -51,7 +50,7 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: DeviceArray, starts: DeviceAr
     paths = cp.full((len(walks), rules.length), -1, rows.indices.dtype)
     form = "plain" if is_plain(rows, rules) else "general"
     second_order = str(rules.second_order).lower()
-    instance = f"walk_{form}<{c_ids(rows.indices)}, {int(deciding(rows, rules))}, {second_order}>"
+    instance = f"walk_{form}<{c_name(rows.indices)}, {int(deciding(rows, rules))}, {second_order}>"
     arguments = step_arguments(rows, rules)
     for first in range(0, len(walks), _MOST_WALKS):
         some = slice(first, first + _MOST_WALKS)

@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 
 from penstock.arrays import AnyArray, DeviceArray
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.module import c_name, launch_blocks
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
@@ -52,14 +52,13 @@ def walk_reservoir(
     paths = cp.full((len(walks), rules.length), -1, rows.indices.dtype)
     if not len(walks):
         return paths
-    node = "int" if paths.dtype == cp.int32 else "long long"
     kind = _kind(rows, rules, method)
     processors = cp.cuda.Device().attributes["MultiProcessorCount"]
     blocks = min(processors * resident_blocks, len(walks))
     counter = cp.zeros(1, cp.uint64)
     launch_blocks(
         "walk/reservoir",
-        f"walk_reservoir<{node}, {kind}, {_METHODS.index(method)}>",
+        f"walk_reservoir<{c_name(paths)}, {kind}, {_METHODS.index(method)}>",
         blocks,
         _THREADS,
         *_graph(rows, rules, method),

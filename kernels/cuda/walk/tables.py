@@ -12,7 +12,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import AnyArray, DeviceArray
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.module import c_name, launch
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _FILE = "walk/tables"
@@ -20,7 +20,6 @@ _LONG = 2048  # rows with more edges take a block, others a warp
 _PIECE = 1024  # kPiece of walk/relations.cu
 _NULL = cp.uint64(0)
 _NONE = np.iinfo(np.int64).max
-_C_IDS = {"int32": "int", "int64": "long long"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +35,6 @@ class Packed:
     rows: DeviceArray
     adjacent: DeviceArray | None
     edges: DeviceArray | None
-
-
-def c_ids(indices: AnyArray) -> str:
-    """Return the type of ids in C++."""
-    return _C_IDS[str(indices.dtype)]
 
 
 def pointer(array: AnyArray | None) -> Any:
@@ -137,12 +131,12 @@ def pack(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     if sampler == Sampler.REJECTION:
         edges = _records(rows, rows.indices.itemsize // 2)
         count = cp.int64(len(rows.indices))
-        instance = f"pack_edges<{c_ids(rows.indices)}>"
+        instance = f"pack_edges<{c_name(rows.indices)}>"
         launch(_FILE, instance, len(edges), rows.indices, rows.weights, count, edges)
     if sampler == Sampler.ALIAS:
         edges = _records(rows, rows.indices.itemsize)
         inputs = [rows.indices, rows.chance, rows.other]
-        _by_row("pack_slots", f", {c_ids(rows.indices)}", rows.indptr, inputs, [edges])
+        _by_row("pack_slots", f", {c_name(rows.indices)}", rows.indptr, inputs, [edges])
     return replace(rows, packed=Packed(sampler, records, adjacent, edges))
 
 
@@ -185,7 +179,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
     }
     launch(
         "walk/relations",
-        f"pick_groups<{c_ids(rows.indices)}>",
+        f"pick_groups<{c_name(rows.indices)}>",
         many * 32,
         *inputs,
         cp.int64(many),

@@ -6,9 +6,9 @@ import cupy as cp
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.cuda.module import launch
+from penstock.kernels.cuda.module import c_name, launch
 from penstock.kernels.cuda.walk.arguments import step_arguments
-from penstock.kernels.cuda.walk.tables import c_ids, deciding, pack
+from penstock.kernels.cuda.walk.tables import deciding, pack
 from penstock.kernels.walk_rules import Owned, Sampler, Walkers, WalkGraph, WalkRules
 from penstock.kernels.walkers import NAMES
 
@@ -30,7 +30,7 @@ def advance(
     rows = pack(rows, rules)
     launch(
         "walk/walkers",
-        f"advance_walkers<{c_ids(rows.indices)}, {int(deciding(rows, rules))}>",
+        f"advance_walkers<{c_name(rows.indices)}, {int(deciding(rows, rules))}>",
         len(walkers.walk),
         *step_arguments(rows, rules),
         cp.int32(rules.length),

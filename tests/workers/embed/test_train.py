@@ -201,8 +201,7 @@ def test_negatives_are_fairly_shared(run, graph, tmp_path, monkeypatch, share, p
         if pool.chance is not None:
             drawn = pool.chance.astype(float)
             np.add.at(drawn, pool.other, 1 - pool.chance.astype(float))
-        table = pool.by_degree / 2**32
-        drawn = table * drawn / total + (1 - table) / total
+        drawn /= total
         likely = {}  # of each row that is drawn from
         for range_, first in enumerate(pool.first):
             for at, chance in enumerate(drawn[pool.start[range_] : pool.start[range_ + 1]]):

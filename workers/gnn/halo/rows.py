@@ -7,7 +7,7 @@ sums do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,30 +33,27 @@ def take_rows(
     x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
 ) -> None:
     """Copy some rows of ``x`` to ``buffer``; on a GPU also a slice."""
-    kernels = kernel("ghost_rows", x)
-    if isinstance(x, np.ndarray) and isinstance(rows, np.ndarray):
-        _over(pool, x, len(rows), lambda a, b: kernels.take_rows(x, rows[a:b], buffer[a:b]))
-    else:
-        kernels.take_rows(x, rows, buffer)
+    _in_pieces(kernel("ghost_rows", x).take_rows, x, rows, buffer, pool)
 
 
 def add_rows(
     x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
 ) -> None:
     """Add ``buffer`` to distinct rows of ``x``; on a GPU also a slice."""
-    kernels = kernel("ghost_rows", x)
-    if isinstance(x, np.ndarray) and isinstance(rows, np.ndarray):
-        _over(pool, x, len(rows), lambda a, b: kernels.add_rows(x, rows[a:b], buffer[a:b]))
-    else:
-        kernels.add_rows(x, rows, buffer)
+    _in_pieces(kernel("ghost_rows", x).add_rows, x, rows, buffer, pool)
 
 
-def _over(
-    pool: ThreadPool | None, x: AnyArray, rows: int, work: Callable[[int, int], None]
+def _in_pieces(
+    move: Callable[[AnyArray, Any, AnyArray], None],
+    x: AnyArray,
+    rows: AnyArray | slice,
+    buffer: AnyArray,
+    pool: ThreadPool | None,
 ) -> None:
-    pieces = rows * x.shape[1] // LEAST
-    if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
-        work(0, rows)
+    pieces = len(buffer) * x.shape[1] // LEAST
+    if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(rows, np.ndarray):
+        move(x, rows, buffer)
         return
     pieces = min(pieces, _PIECES * pool.threads)
-    pool.over([rows * i // pieces for i in range(pieces + 1)], work, progress=False)
+    cuts = [len(buffer) * i // pieces for i in range(pieces + 1)]
+    pool.over(cuts, lambda a, b: move(x, rows[a:b], buffer[a:b]), progress=False)
