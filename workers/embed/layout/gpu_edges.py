@@ -22,7 +22,7 @@ from penstock.workers.resources.device import gpu
 
 _COLUMNS = ("heads", "tails", "relations", "weights")
 _SHARE = 0.5  # share of the free memory that all edges may take
-_SORTED = 48  # bytes of an edge while it is sorted there
+_SORTED, _WHILE_SORTING = 40, 0.8  # bytes of an edge while it is sorted there, and that share
 
 
 def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
@@ -31,7 +31,7 @@ def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
         return buckets
     columns = {name: getattr(buckets, name) for name in _COLUMNS}
     size = sum(column.nbytes for column in columns.values() if column is not None)
-    if not isinstance(buckets.heads, np.ndarray) or not _fit(size):
+    if not isinstance(buckets.heads, np.ndarray) or not _fit(size, _SHARE):
         return buckets
     there: Any = {n: None if array is None else _uploaded([array]) for n, array in columns.items()}
     return replace(buckets, **there)
@@ -44,7 +44,7 @@ def sort_on_device(graph: Graph, seed: int) -> EdgeBuckets | None:
     """
     from penstock.kernels.cuda.buckets import shuffled_edges
 
-    if not _fit(_SORTED * graph.num_edges):
+    if not _fit(_SORTED * graph.num_edges, _WHILE_SORTING):
         return None
     shards = [graph.shard(number) for number in range(graph.num_shards)]
     indptr = offsets_of(np.concatenate([shard.degrees() for shard in shards]))
@@ -59,11 +59,11 @@ def sort_on_device(graph: Graph, seed: int) -> EdgeBuckets | None:
     return EdgeBuckets(*columns, np.array([[0, graph.num_edges]]))
 
 
-def _fit(size: int) -> bool:
+def _fit(size: int, share: float) -> bool:
     import cupy
 
     free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
-    return bool(size <= _SHARE * free)
+    return bool(size <= share * free)
 
 
 def _uploaded(arrays: Sequence[Array]) -> DeviceArray:
