@@ -61,7 +61,7 @@ FORMAT = Format(
     make="Make one with penstock embed answer RUN OUT",
     restore="Restore the file, or ask again with --overwrite",
 )
-_FILES, _ROWS_OF_FILE = 64, (1 << 8, 1 << 14)
+_FILES, _ROWS_OF_FILE = 64, (1 << 12, 1 << 14)  # each file reads all edges
 _ANSWER = 40  # bytes of an answer on the disk, about
 _MEMORY = 500_000_000  # of a process
 
