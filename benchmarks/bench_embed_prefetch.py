@@ -117,7 +117,8 @@ class Training:
         mine, plain = values["ours"], values["without prefetch"]
         np.testing.assert_allclose(mine["loss"], plain["loss"], rtol=0.01)
         held = plain["I / C"] <= len(shares) * shares.min()
-        assert mine["busy"] > 0.9 or not held, mine
+        if held and gpus(1)() is None:
+            assert mine["busy"] > 0.9, mine
         return {
             "negatives": self.negatives,
             "I / C": plain["I / C"],

@@ -39,7 +39,7 @@ EPOCHS = 10  # until vectors made anew are as good as further training makes the
 ACROSS = 1 / 2000  # of the edges of communities lead to another one
 FEATURES, VECTORS = 64, 1 << 14  # of predictions; that are compared with each other
 TOLERANCE = 1e-11  # of PageRank per node
-NIGHT = 10.0, 6.6  # of the cost of a night from bases, that of a rebuild, full and quick
+NIGHT = 12.5, 6.6  # of the cost of a night from bases, that of a rebuild, full and quick
 BALL = 4  # a concentrated change is among nodes with this many times the edges that change
 
 
