@@ -40,9 +40,16 @@ def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = No
         roots, counts = np.unique(some, return_counts=True)
         giant = int(roots[counts.argmax()])
     launch(
-        _FILE, f"join_edges<{name}>", -(-csr.edges // _EDGES), nodes, np.int64(csr.edges), *given,
-        np.int32(_FIRST), np.int64(giant), parent,
-    )  # fmt: skip
+        _FILE,
+        f"join_edges<{name}>",
+        -(-csr.edges // _EDGES),
+        nodes,
+        np.int64(csr.edges),
+        *given,
+        np.int32(_FIRST),
+        np.int64(giant),
+        parent,
+    )
     launch(_FILE, f"shorten<{name}>", csr.rows, nodes, parent)
     roots = parent == cp.arange(csr.rows, dtype=dtype)
     labels = cp.cumsum(roots, dtype=id_dtype(csr.rows))

@@ -89,9 +89,15 @@ class _Steps:
         self.totals = cp.zeros(2)
         self.starts = cp.empty(self.tiles + 1, np.int64)
         launch(
-            _FILE, "cut_rows", self.tiles + 1, np.int64(self.tiles), nodes, edges, rows.indptr,
+            _FILE,
+            "cut_rows",
+            self.tiles + 1,
+            np.int64(self.tiles),
+            nodes,
+            edges,
+            rows.indptr,
             self.starts,
-        )  # fmt: skip
+        )
         self.firsts, self.carries = cp.empty(self.tiles), cp.empty(self.tiles)
         self.parts = cp.empty(2 * self.tiles)
         self.blocks = min(-(-self.tiles * 32 // _THREADS), _BLOCKS)
@@ -113,9 +119,12 @@ class _Steps:
             *(_NULL if weights is None else weights, self.starts, gives, *given, *left),
         )
         launch_blocks(
-            _FILE, "finish_rows", self.blocks, _THREADS,
+            _FILE,
+            "finish_rows",
+            self.blocks,
+            _THREADS,
             *(tiles, nodes, rows.indptr, self.starts, *given, *left, self.of_blocks),
-        )  # fmt: skip
+        )
         count = np.int32(self.blocks)
         launch_blocks(_FILE, "add_parts", 1, _THREADS, count, self.of_blocks, self.totals)
         return float(self.totals[0])

@@ -163,6 +163,11 @@ class EmbedOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_ignored(self, _IGNORED_IN_TRAINING)
+        if self.shrink < 1 and self.share is not None:
+            raise UsageError(
+                "--shrink changes the vectors of all nodes, and --share trains only some of them",
+                remedy="Leave one of them out",
+            )
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(
@@ -288,7 +293,8 @@ class AnswerOptions(GraphOptions):
     --queries may ask about new nodes: a new node gets the mean vector that its edges predict (not
     with transe and rotate)"""
     unknown: Literal["error", "skip"] = "error"
-    """what to do with questions if the run does not have their node or relation"""
+    """what to do with questions if the run does not have their node or relation, and with edges of
+    --new that lead to no node of the run or have an unknown relation"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_MANY)

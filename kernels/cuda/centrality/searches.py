@@ -62,8 +62,17 @@ class _Search:
         while edges:
             level += 1
             rows = self._marked(lists[-1], level, edges) if edges < few else None
-            self._run("count_paths", rows, self.into, self.out[0], level, rows is not None,
-                      self.levels, self.paths, totals)  # fmt: skip
+            self._run(
+                "count_paths",
+                rows,
+                self.into,
+                self.out[0],
+                level,
+                rows is not None,
+                self.levels,
+                self.paths,
+                totals,
+            )
             now = totals.get()
             edges, found = int(now[-1] - before[-1]), bool((now != before)[:-1].any())
             before = now
@@ -72,8 +81,18 @@ class _Search:
                 break
             lists.append(rows)
         for back in range(level, 0, -1):
-            self._run("share_back", lists[back], self.out, back, back == level, self.endpoints,
-                      self.levels, self.paths, self.shares, sums)  # fmt: skip
+            self._run(
+                "share_back",
+                lists[back],
+                self.out,
+                back,
+                back == level,
+                self.endpoints,
+                self.levels,
+                self.paths,
+                self.shares,
+                sums,
+            )
         if self.endpoints:
             sums[there] += totals[: len(sources)].astype(np.float64)
 

@@ -69,8 +69,9 @@ def test_a_tiny_share_trains_the_edges_of_changed_rows(days, first, tmp_path, pa
     assert changed < edges[1].edges < edges[2].edges == graph.num_edges
     # The next day compares with this one: nothing has changed since.
     more["init"] = tmp_path / str(TINY)
-    with pytest.raises(UsageError, match="--share"):
-        embed.train(days / "g1", tmp_path / "v2", share=TINY, **{**GIVEN, **more})
+    for shrink in (1.0, 0.9):  # which does not go with a share
+        with pytest.raises(UsageError):
+            embed.train(days / "g1", tmp_path / "v2", share=TINY, shrink=shrink, **GIVEN | more)
 
 
 def test_the_plan_says_how_many_edges_are_trained(days, first, tmp_path):
