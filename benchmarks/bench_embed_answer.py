@@ -100,7 +100,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     columns = zip(*questions, strict=True)
     table = pa.table(dict(zip(("head", "relation", "tail"), map(list, columns), strict=True)))
     pq.write_table(table, asked)
-    how = [] if on_gpu else ["--cluster", "threads"]
+    how = ["--cluster", "threads", "--device", "gpu" if on_gpu else "cpu"]
     least = partial(products, len(questions), Graph.open(folder / "g").num_nodes)
     yield Case(
         f"{len(questions):,} questions",

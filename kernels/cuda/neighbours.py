@@ -6,16 +6,21 @@ nearest by that bound are scored again in float64.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.cuda.product import product
 
-SCORES = 1 << 26  # of a block: 256 MB
-_QUERIES = 1024
+SCORES = 1 << 28  # of a block: 1 GB
+_QUERIES = 4096
+_COLUMNS, _THREADS = 2048, 256  # of a block of threads: neighbours.cu has the columns, too
+_MANY = 8  # candidates per neighbour, beyond which a block's own k-th neighbour is bounded
 _GROUP, _GROUPS = 64, 8  # values whose maximum is looked at, and such groups per neighbour at least
-_EXACT = 1 << 25  # values of vectors gathered at a time for exact scores
+_VALUES = 1 << 25  # of vectors, at a time
 
 
 def nearest(
@@ -36,7 +41,8 @@ def nearest(
     scores = cp.full((len(queries), k), -np.inf, np.float32)
     if not k or not len(vectors):
         return rows, scores
-    step = max(1, SCORES // max(1, min(len(queries), _QUERIES)))
+    step = SCORES // max(1, min(len(queries), _QUERIES))
+    step = max(1, min(step, _VALUES // max(1, vectors.shape[1])))
     for start in range(0, len(queries), _QUERIES):
         cut = slice(start, start + _QUERIES)
         some = cp.ascontiguousarray(queries[cut])
@@ -59,7 +65,7 @@ def nearest(
 def norms(vectors: DeviceArray) -> DeviceArray:
     """Return the length of each vector: (rows,) float64."""
     lengths = cp.empty(len(vectors), np.float64)
-    step = max(1, _EXACT // max(vectors.shape[1], 1))
+    step = max(1, _VALUES // max(vectors.shape[1], 1))
     for start in range(0, len(vectors), step):
         some = vectors[start : start + step].astype(np.float64)
         lengths[start : start + step] = cp.sqrt((some * some).sum(axis=1))
@@ -80,28 +86,15 @@ def _with_block(
     """Return the nearest so far, including a block of rows from ``first`` on."""
     count, k = rows.shape
     query_lengths = norms(queries)
-    estimates = cp.empty((count, len(block)), np.float32)
-    product(_to_unit(queries, query_lengths), _to_unit(block, lengths).T, estimates)
-    bound = np.float32((block.shape[1] + 10) * 2.0**-23)  # twice that of the twin: two roundings
-    lower = upper = estimates
-    if not cosine:
-        # Scaled in float32, which rounds twice more: outwards by more than that.
-        upper, lower = estimates + bound, estimates - bound
-        for ends, outwards in ((upper, 1 + 2.0**-21), (lower, 1 - 2.0**-21)):
-            ends *= lengths.astype(np.float32)
-            ends *= query_lengths.astype(np.float32)[:, None]
-            ends *= cp.where(ends > 0, np.float32(outwards), np.float32(2 - outwards))
-        bound = np.float32(0)
+    cosines = cp.empty((count, len(block)), np.float32)
+    product(_to_unit(queries, query_lengths), _to_unit(block, lengths).T, cosines)
     if skip is not None:
         here = skip - first
         at, column = cp.nonzero((here >= 0) & (here < len(block)))
-        upper[at, here[at, column]] = lower[at, here[at, column]] = -np.inf
-    # Rows below the k-th of the lower ends are not among the nearest, nor are those below the k-th
-    # so far.
-    worst = scores[:, -1:] - bound
-    if len(block) > k:
-        worst = cp.maximum(worst, _at_most_kth(lower, k) - 2 * bound)
-    of, found = cp.nonzero(upper >= cp.maximum(worst, np.finfo(np.float32).min))
+        cosines[at, here[at, column]] = -np.inf
+    null = np.uint64(0)
+    scale = (null, null) if cosine else (query_lengths, lengths)
+    of, found = _candidates(cosines, scale, scores[:, -1].astype(np.float64), block.shape[1], k)
     exact = _exact(queries, block, of, found)
     if cosine:
         both = query_lengths[of] * lengths[found]
@@ -122,13 +115,36 @@ def _with_block(
     return new_rows, new_scores
 
 
-def _at_most_kth(values: DeviceArray, k: int) -> DeviceArray:
-    """Return a lower bound of the k-th largest of each row: (rows, 1)."""
-    # The maxima of groups are k different values at least, and few to sort.
-    groups = values.shape[1] // _GROUP
-    if groups >= _GROUPS * k:
-        values = values[:, : groups * _GROUP].reshape(len(values), groups, _GROUP).max(axis=2)
-    return cp.partition(values, values.shape[1] - k, axis=1)[:, -k, None]
+def _candidates(
+    cosines: DeviceArray, scale: tuple[Any, Any], worst: DeviceArray, width: int, k: int
+) -> tuple[DeviceArray, DeviceArray]:
+    """Return the rows and columns that may be among the k nearest, of those above ``worst``.
+
+    scale  the lengths of queries and rows, if products count; otherwise null pointers
+    """
+    rows, columns = cosines.shape
+    bound = cp.float64((width + 10) * 2.0**-23)  # twice that of the twin: two roundings
+    pieces = -(-columns // _COLUMNS)
+    counts = cp.empty(rows * pieces, np.int64)
+
+    def each_piece(instance: str, *arguments: Any) -> None:
+        given = cosines, bound, *scale, worst, cp.int64(columns), np.int32(pieces)
+        launch_blocks("neighbours", instance, len(counts), _THREADS, *given, *arguments)
+
+    worst = cp.maximum(worst, np.finfo(np.float32).min)  # rows to skip have -inf
+    each_piece("count_candidates", counts)
+    if columns > k and int(counts.sum()) > _MANY * k * rows:
+        # The maxima of groups are k different values at least, and few to sort.
+        size = max(1, min(_GROUP, columns // (_GROUPS * k)))
+        maxima = cp.empty((rows, columns // size), np.float32)
+        sizes = map(cp.int64, (rows, columns, maxima.shape[1], size))
+        launch("neighbours", "group_maxima", maxima.size, cosines, bound, *scale, *sizes, maxima)
+        worst = cp.maximum(worst, cp.partition(maxima, maxima.shape[1] - k, axis=1)[:, -k])
+        each_piece("count_candidates", counts)
+    ends = cp.cumsum(counts)
+    of, found = cp.empty((2, int(ends[-1])), np.int64)
+    each_piece("write_candidates", ends, of, found)
+    return of, found
 
 
 def _to_unit(vectors: DeviceArray, lengths: DeviceArray) -> DeviceArray:
@@ -140,7 +156,7 @@ def _exact(
     queries: DeviceArray, block: DeviceArray, of: DeviceArray, found: DeviceArray
 ) -> DeviceArray:
     exact = cp.empty(len(of), np.float64)
-    step = max(1, _EXACT // max(block.shape[1], 1))
+    step = max(1, _VALUES // max(block.shape[1], 1))
     for start in range(0, len(of), step):
         cut = slice(start, start + step)
         pairs = queries[of[cut]].astype(np.float64) * block[found[cut]]
