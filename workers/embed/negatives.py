@@ -23,15 +23,18 @@ from penstock.kernels.embed_rules import Batch, EmbedRules, NegativePool, Side
 from penstock.workers.embed.buffer import Phase
 from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.spec import Training
+from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.resources.device import arrays_of_device, to_device
+
+# A window has at most this many batches, and edges unless one batch has more.
+_BATCHES, _EDGES = 64, 1 << 20
 
 
 class Draw(Protocol):
     """Draws the negatives of a batch: (sides, chunks, N)."""
 
     def __call__(self, chunks: int, number: int, kind: int = 0) -> AnyArray:
-        """Return them for the number of its chunks, the batch's own, and its relations' kind."""
+        """Return them for the number of its chunks, the batch's own, and its edges' kind."""
 
 
 class Negatives:
@@ -55,6 +58,10 @@ class Negatives:
         self.candidates, self.kinds = candidates, kinds
         self.sides = training.rules(1).sides
         self._kind_of = None if kinds is None else to_device(kinds.of_relation)
+        # Edges that are cut into batches together, so that each kind may fill some.
+        self.window = size = training.batch or BATCH
+        if kinds is not None:
+            self.window *= max(1, min(kinds.count, _BATCHES, _EDGES // size))
         self._totals: dict[tuple[Side, int], float] = {}
 
     def of(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> Draw:
@@ -79,14 +86,13 @@ class Negatives:
                 return drawn
 
             return draw
-        kinds = self.kinds.count
 
         @cache
         def pool_of(side: Side, kind: int) -> NegativePool:
             return self.pool(phase, pair, first_rows, (side, kind))
 
         def draw_of_kind(chunks: int, number: int, kind: int = 0) -> AnyArray:
-            given = seed, number * kinds + kind, sides, chunks, count
+            given = seed, number, sides, chunks, count
             drawn = [
                 self.kernels.draw_negatives(*given, pool_of(side, kind))[place : place + 1]
                 for place, side in enumerate(self.sides)
@@ -106,19 +112,27 @@ class Negatives:
         tails: AnyArray,
         weights: AnyArray | None,
     ) -> Iterator[Batch]:
-        """Yield a batch with its negatives, in parts by the kinds of its relations."""
+        """Yield the batches of a window of edges, with their negatives, kind by kind."""
         parts: Iterable[tuple[int, Any]] = [(0, slice(None))]
         if self._kind_of is not None and relations is not None:
-            module, kinds = arrays_of_device(), self._kind_of[relations]
-            parts = ((int(k), module.flatnonzero(kinds == k)) for k in module.unique(kinds))
-        for kind, of in parts:
+            parts = self._by_kind(self._kind_of[relations])
+        most = 1 if self.kinds is None else 2 * self.kinds.count
+        for part, (kind, of) in enumerate(parts):
             yield Batch(
                 heads[of],
                 None if relations is None else relations[of],
                 tails[of],
-                draw(rules.chunks(len(heads[of])), number, kind),
+                draw(rules.chunks(len(heads[of])), number * most + part, kind),
                 None if weights is None else weights[of],
             )
+
+    def _by_kind(self, kinds: AnyArray) -> Iterator[tuple[int, AnyArray]]:
+        """Yield edges of the same kind, at most a batch, and their kind."""
+        module, size = arrays_of_device(), self.training.batch or BATCH
+        for kind in module.unique(kinds).tolist():
+            of = module.flatnonzero(kinds == kind)
+            for begin in range(0, len(of), size):
+                yield kind, of[begin : begin + size]
 
     def _rows(self, partition: int) -> Array:
         """Return the rows of a partition that may be negatives."""

@@ -309,11 +309,11 @@ class EmbedTrainer(Trainer):
 
     def load(self) -> Position | None:
         """Load the last checkpoint, and sort the edges into buckets."""
-        position, training = self._loaded(), self.training
+        position = self._loaded()
         self.buckets = buckets_on_device(self._buckets())
         rows = 0 if self.relations is None else len(self.relations.values)
         rows *= -(-self.rules.relation_width // self.rules.dim)  # a matrix is as large as many
-        every = batches_between(rows, training.batch or BATCH)
+        every = batches_between(rows, self.negatives.window)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
         return position
 
@@ -502,7 +502,7 @@ class EmbedTrainer(Trainer):
 
     def _planned(self, visit: BufferVisit) -> tuple[int, int]:
         """Return the number of batches, and of edges, that this rank trains in a state."""
-        size, batches, edges = self.training.batch or BATCH, 0, 0
+        size, batches, edges = self.negatives.window, 0, 0
         for phase in (visit.before, visit.during):
             for shares in self._pairs(phase.shares).values():
                 count = self.buckets.count(shares)
@@ -523,7 +523,7 @@ class EmbedTrainer(Trainer):
 
     def _phase(self, phase: Phase, groups: list[tuple[PhaseEdges, Draw]]) -> bool:
         """Train all edges of a phase, mixed; return whether all known losses are finite."""
-        size = self.training.batch or BATCH
+        size = self.negatives.window
         nodes = Table(self.buffer.values, self.buffer.state)
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
