@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -123,12 +123,12 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     heads, relations, tails = questions = np.stack(questions)
     scores = np.empty((last - first, task.asked.top))
     best = np.full(scores.shape, -1, np.int64)
-    with _gpu if gpu() else nullcontext():
-        for side, nodes, asked in ((Side.TAIL, heads, tails), (Side.HEAD, tails, heads)):
-            of = np.flatnonzero(asked == ASKED)
-            known = nodes[of], relations[of].astype(np.int32), side
-            scores[of], best[of] = _answered(task.asked, *known, threads=1)
-        of = np.flatnonzero(relations == ASKED)
+    for side, nodes, asked in ((Side.TAIL, heads, tails), (Side.HEAD, tails, heads)):
+        of = np.flatnonzero(asked == ASKED)
+        known = nodes[of], relations[of].astype(np.int32), side
+        scores[of], best[of] = _answered(task.asked, *known, threads=1)
+    of = np.flatnonzero(relations == ASKED)
+    with _alone():
         scores[of], best[of] = _relations_between(task.asked, heads[of], tails[of])
     row, rank = np.nonzero(best >= 0)
     answers = np.where(questions[:, row] == ASKED, best[row, rank], questions[:, row])
@@ -149,6 +149,10 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     entry = file_entry(task.pieces.result, name)
     counts = {"questions": last - first, "answers": len(row)}
     task.pieces.save(part_name(number), counts, [entry])
+
+
+def _alone() -> AbstractContextManager[Any]:
+    return _gpu if gpu() else nullcontext()
 
 
 def _answered(
@@ -192,10 +196,11 @@ def _answered(
             best[some] = ids if order is None else np.where(ids >= 0, order[ids], -1)
 
         everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
-        for of, chosen in everything if groups is None else groups(side, relations):
-            rows = np.arange(len(nodes))[of]
-            for begin in range(0, len(rows), BLOCK):
-                answer_block(rows[begin : begin + BLOCK], chosen)
+        with _alone():
+            for of, chosen in everything if groups is None else groups(side, relations):
+                rows = np.arange(len(nodes))[of]
+                for begin in range(0, len(rows), BLOCK):
+                    answer_block(rows[begin : begin + BLOCK], chosen)
 
     if len(nodes):
         task.read(answer, device=gpu())
