@@ -25,7 +25,6 @@ from penstock.threads import spread
 from penstock.writer import row_cuts
 
 _EDGES = 1 << 18  # looked at together: small enough to stay in the cache
-_MIX = np.uint64(0xD6E8FEB86659FD93)
 _PRINTS = "_rows.npy"
 _WAYS = ("undirected", "directed")
 
@@ -155,23 +154,19 @@ class RowPrints:
 
 
 def _bits_of_rows(rows: CSR, columns: Collection[str], nodes: Sequence[Array]) -> Array:
+    from penstock.kernels.cpu.row_prints import row_prints
+
+    if not columns and not nodes:
+        return row_prints(rows.indptr, rows.indices)
     found = np.zeros(rows.rows, np.uint64)
     for low, high in row_cuts(rows.indptr, _EDGES):
         some = rows.row_range(low, high)
-        if not some.edges:
-            continue
         more = [getattr(some, name) for name in sorted(columns)]
         if more:  # draws and sums depend on the order of parallel edges: their places count
             more.append(np.arange(some.edges) - np.repeat(some.indptr[:-1], some.degrees()))
         more += [column[some.indices] for column in nodes]
-        keys = some.indices.astype(np.uint64)
+        bits = np.zeros(some.edges, np.uint64)
         for column, factor in zip(more, print_factors(len(more)), strict=True):
-            keys ^= words(column) * factor
-        for shift in (32, 29):  # bits of every key depend on all of its bits, before they add up
-            keys ^= keys >> np.uint64(shift)
-            keys *= _MIX
-        keys ^= keys >> np.uint64(32)
-        # The sum of an empty row would be the next row's first key.
-        filled = np.flatnonzero(some.degrees())
-        found[low + filled] = np.add.reduceat(keys, some.indptr[filled])
-    return found ^ rows.degrees().astype(np.uint64)
+            bits ^= words(column) * factor
+        found[low:high] = row_prints(some.indptr, some.indices, bits)
+    return found

@@ -26,30 +26,41 @@ def lists(graph, run, k):
     columns = ("sources", "relations", "targets")
     for h, r, t in zip(*(held["valid"][name] for name in columns), strict=True):
         known.setdefault((int(h), int(r)), set()).add(int(t))
-    asked = {}
+    asked, ranked = {}, []
     for h, r, t in zip(*(held["test"][name] for name in columns), strict=True):
         asked.setdefault((int(h), int(r)), set()).add(int(t))
     found = {"recall": [], "precision": [], "ndcg": []}
     for (h, r), true in asked.items():
         scores = complex_scores(values[h], of_relation[r], values)
-        scores[sorted(known.get((h, r), set()) - true)] = -np.inf
+        scores[sorted(known.get((h, r), set()) - true)] = np.finfo(np.float32).min
+        ranked.append(scores)
         best = np.argsort(-scores)[:k].tolist()
         hits = [node in true for node in best]
         found["recall"].append(sum(hits) / len(true))
         found["precision"].append(sum(hits) / k)
         ideal = sum(1 / np.log2(2 + i) for i in range(min(k, len(true))))
         found["ndcg"].append(sum(1 / np.log2(2 + i) for i, hit in enumerate(hits) if hit) / ideal)
-    return asked, found
+    return asked, found, np.array(ranked)
 
 
 @pytest.mark.parametrize("k", [3, 10])
 def test_lists_of_best_answers(graph, trained, k):
     found = embed.evaluate(trained[0], filtered=True, at=k)
-    asked, wanted = lists(graph, trained[0], k)
+    asked, wanted, _ = lists(graph, trained[0], k)
     assert found.lists["tail"]["queries"] == len(asked)
     for name, values in wanted.items():
         assert found.lists["tail"][name] == pytest.approx(np.mean(values), rel=1e-6), name
     assert found.lists["head"].keys() == found.lists["tail"].keys()
+
+
+def test_ndcg_is_that_of_scikit_learn(graph, trained):
+    metrics = pytest.importorskip("sklearn.metrics")
+    found = embed.evaluate(trained[0], filtered=True, at=10)
+    asked, _, scores = lists(graph, trained[0], 10)
+    true = np.zeros_like(scores)
+    for row, tails in zip(true, asked.values(), strict=True):
+        row[sorted(tails)] = 1
+    assert found.lists["tail"]["ndcg"] == pytest.approx(metrics.ndcg_score(true, scores, k=10))
 
 
 def test_relations_and_their_kinds(graph, trained):
