@@ -2,52 +2,68 @@
 
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                          in full: about 35 minutes on two idle cores
+    python -P benchmarks/all.py --gpu                    the cases that need a GPU, on one H200
     python -P benchmarks/all.py --compare before.json --out now.json      what is slower
 
 Each bench_NAME.py of this folder runs in a separate process, as from a shell; its output goes to a
 log. It passes, fails, or is skipped with its reason (no GPU, no real data, no peer); without the
-peers that its gates need, a case is checked only. The exit code is 1 if one fails, or with
---compare if a ratio is smaller than before by a fifth.
+peers that its gates need, a case is checked only. One that is stopped after --timeout fails, and
+keeps the cases before. With --jobs several run at once, which fills the caches of compiled kernels;
+their times mean nothing. The exit code is 1 if one fails, or with --compare if a ratio is smaller
+than before by a fifth.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 SKIPPED = 77
+STARTED: list[subprocess.Popen[bytes]] = []
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a benchmark, with its peers and workers."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def run(path: Path, given: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """Run a benchmark; return its results, or its state and the reason."""
     name = path.stem.removeprefix("bench_")
     results, log = logs / f"{name}.json", logs / f"{name}.log"
-    words = ["--json", str(results), *(["--quick"] if given.quick else [])]
-    if given.cpu:
-        words.append("--cpu")
+    words = [f"--{flag}" for flag in ("quick", "cpu", "gpu") if getattr(given, flag)]
+    if given.folder is not None:
+        words += ["--folder", given.folder]
     begun = time.monotonic()
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(path), "--json", str(results), *words],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    STARTED.append(process)
     try:
-        with log.open("w") as file:
-            code = subprocess.run(
-                [sys.executable, "-P", str(path), *words],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=given.timeout or (900 if given.quick else 7200),
-                check=False,
-            ).returncode
+        code = process.wait(given.timeout or (900 if given.quick else 7200))
         states = {0: "passed", SKIPPED: "skipped"}
         found = {"state": states.get(code, "failed"), "why": log.read_text().strip()[-200:]}
     except subprocess.TimeoutExpired as late:
+        stop(process)
         found = {"state": "failed", "why": f"stopped after {late.timeout:g} s"}
     if results.exists():
-        found = json.loads(results.read_text())
+        whole = json.loads(results.read_text())
+        found = whole | (found if whole["state"] == "unfinished" else {})
     return found | {"seconds": round(time.monotonic() - begun, 1)}
 
 
@@ -100,25 +116,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small inputs: minutes")
     parser.add_argument("--cpu", action="store_true", help="CPU seconds, if other work runs")
-    parser.add_argument("--only", default="", help="names that contain one of these, by commas")
+    parser.add_argument("--gpu", action="store_true", help="only cases that need a GPU")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="benchmarks at once")
+    parser.add_argument("--folder", help="of temporary files")
+    parser.add_argument("--only", default="", help="names, or parts of names, by commas")
     parser.add_argument("--out", type=Path, help="the JSON file of results")
     parser.add_argument("--compare", type=Path, metavar="BEFORE", help="with these results")
     parser.add_argument("--timeout", type=float, help="seconds for each [7200; quick: 900]")
     given = parser.parse_args()
-    wanted = given.only.split(",")
-    paths = [p for p in sorted(HERE.glob("bench_*.py")) if any(word in p.stem for word in wanted)]
+    every = {p.stem.removeprefix("bench_"): p for p in sorted(HERE.glob("bench_*.py"))}
+    chosen = list[str]()
+    for word in given.only.split(","):
+        chosen += [word] if word in every else [name for name in every if word in name]
+    paths = [every[name] for name in dict.fromkeys(chosen)]
     if not paths:
         parser.error("no such benchmark")
     logs = Path(tempfile.mkdtemp(prefix="penstock-benchmarks-"))
     body: dict[str, Any] = {"quick": given.quick, "results": {}}
     begun = time.monotonic()
-    for number, path in enumerate(paths, 1):
-        name = path.stem.removeprefix("bench_")
-        print(f"{number} of {len(paths)}, {name} ...", end="", file=sys.stderr, flush=True)
-        one = body["results"][name] = run(path, given, logs)
-        print(f" {one['state']}, {one['seconds']:.0f} s", file=sys.stderr, flush=True)
-        if given.out is not None:
-            given.out.write_text(json.dumps(body, indent=1) + "\n")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with ThreadPoolExecutor(given.jobs) as pool:
+        found = pool.map(lambda path: run(path, given, logs), paths)
+        try:
+            for number, (path, one) in enumerate(zip(paths, found, strict=True), 1):
+                name = path.stem.removeprefix("bench_")
+                body["results"][name] = one
+                done = f"{number} of {len(paths)}, {name} {one['state']}, {one['seconds']:.0f} s"
+                print(done, file=sys.stderr, flush=True)
+                if given.out is not None:
+                    given.out.write_text(json.dumps(body, indent=1) + "\n")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in STARTED:
+                stop(process)
+            raise
     print(table(body["results"]))
     print(f"\n{(time.monotonic() - begun) / 60:.0f} minutes, logs: {logs}")
     worse = []

@@ -227,6 +227,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             partial(check, some, metric),
             {"floor": Side(partial(floor, batches, metric, rate), share, floor=True)},
             (given.graphs, "graphs"),
+            rounds=3,
         )
     del batches
     cp.get_default_memory_pool().free_all_blocks()
@@ -260,5 +261,5 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sizes = Option("--graphs", 100_000, 20_000), Option("--parquet", 1_000_000, 0, "of the command")
-    sys.exit(main(__doc__, cases, *sizes, needs=(gpus(1),)))
+    sizes = Option("--graphs", 100_000, 20_000), Option("--parquet", 100_000, 0, "of the command")
+    sys.exit(main(__doc__, cases, *sizes, needs=(gpus(1),), gpu=cases))

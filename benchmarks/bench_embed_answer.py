@@ -112,4 +112,4 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, cases, Option("--triples", 20_466, 1000), needs=(data,)))
+    sys.exit(main(__doc__, cases, Option("--triples", 20_466, 1000), needs=(data,), gpu=cases))

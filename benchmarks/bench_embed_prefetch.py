@@ -131,10 +131,10 @@ class Training:
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     on_gpu, shares = gpus(1)() is None, hidden_shares()
     path = given.scratch / "g"
-    scale = given.scale if on_gpu else given.scale - 4
+    scale = given.scale if on_gpu else given.scale - 3
     generate("rmat", path, scale=scale, edge_factor=160 if on_gpu else 0.5, quiet=True)
     batch = min(100_000 if on_gpu else 2000, Graph.open(path).num_edges // PARTITIONS**2)
-    negatives = 4000 if on_gpu else 64
+    negatives = 3300 if on_gpu else 64
     training = Training(path, given.scratch / "run", batch, negatives, on_gpu)
     training.aim(likely_best(shares))
     sides = {
@@ -143,8 +143,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     }
     check = partial(training.check, shares)
     name = f"R-MAT {scale}, {os.cpu_count()} cores"
-    yield Case(name, partial(training, prefetch=True), check, sides)
+    yield Case(name, partial(training, prefetch=True), check, sides, rounds=2 if on_gpu else None)
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, cases, Option("--scale", 19, 17, "2 ** SCALE nodes; on cores a 16th")))
+    scale = Option("--scale", 18, 16, "2 ** SCALE nodes; on cores an 8th")
+    sys.exit(main(__doc__, cases, scale, gpu=cases))

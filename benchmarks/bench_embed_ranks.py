@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, main
+from harness import Case, Option, Side, Timed, absent, gpus, main
 
 from penstock import ClusterSpec, embed, generate
 
@@ -63,6 +63,9 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, on_gpu = given.scratch, gpus(2)() is None
+    if given.gpu and not on_gpu:
+        yield absent("two ranks", "needs 2 GPUs")
+        return
     small = make(folder / "small", 20_000, 400_000 if not given.quick else 40_000)
     triples = given.triples if on_gpu else given.triples // 200
     large = make(folder / "large", triples // 26, triples)
@@ -84,4 +87,4 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 if __name__ == "__main__":
     size = Option("--triples", 52_000_000, 20_000_000, "on cores a 200th")
-    sys.exit(main(__doc__, cases, size))
+    sys.exit(main(__doc__, cases, size, gpu=cases))

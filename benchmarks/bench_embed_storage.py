@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, main
+from harness import Case, Option, Side, Timed, main
 
 from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
@@ -171,9 +171,6 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     for what, faster in (("read", 0.9), ("write", 0.8)):
         dd, ours = partial(by_dd, folder, size, what), partial(table, folder, size, what)
         yield Case(f"to {what} a GB", ours, check_rate, {"dd": Side(dd, faster)})
-        on_gpu = partial(table, folder, size, what, device=True)
-        host = {"from the host": Side(ours, 1.0)}
-        yield Case(f"to {what} a GB, from a GPU", on_gpu, check_rate, host, needs=[gpus(1)])
     trainings = {p: Training(folder / f"train-{p}", given.nodes, prefetch=p) for p in (True, False)}
     for training in trainings.values():
         for _ in range(2):
@@ -189,6 +186,13 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         training.close()
 
 
+def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
+    for what in ("read", "write"):
+        ours = partial(table, given.scratch, given.size << 20, what)
+        host = {"from the host": Side(ours, 1.0)}
+        yield Case(f"to {what} a GB, from a GPU", partial(ours, device=True), check_rate, host)
+
+
 if __name__ == "__main__":
     sizes = Option("--nodes", 600_000, 60_000), Option("--size", 256, 32, "MB of a request")
-    sys.exit(main(__doc__, cases, *sizes))
+    sys.exit(main(__doc__, cases, *sizes, gpu=gpu_cases))

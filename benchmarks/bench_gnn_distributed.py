@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, main, penstock, slow
+from harness import Case, Option, Side, Timed, absent, gpus, main, penstock, slow
 
 from penstock import ClusterSpec, generate, gnn, partition_graph
 
@@ -111,6 +111,9 @@ def root() -> str | None:
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, on_gpu = given.scratch, gpus(2)() is None
+    if given.gpu and not on_gpu:
+        yield absent("two ranks", "needs 2 GPUs")
+        return
     graphs = {"your graph": Path(given.graph)} if given.graph else {}
     for share in [] if given.graph else given.outside:
         name = f"{share:.1%} of edges to other blocks"
@@ -154,4 +157,4 @@ if __name__ == "__main__":
     sizes += [Option("--measured", 15, 7, "rounds that measure the hidden share")]
     sizes += [Option("--outside", [0.05], [0.05], "shares of edges to other blocks")]
     sizes += [Option("--graph", "", "", "to train on, instead of block models")]
-    sys.exit(main(__doc__, cases, *sizes))
+    sys.exit(main(__doc__, cases, *sizes, gpu=cases))

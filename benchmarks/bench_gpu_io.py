@@ -187,4 +187,4 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, cases, Option("--size", 512, 16, "MB of the file")))
+    sys.exit(main(__doc__, cases, Option("--size", 512, 16, "MB of the file"), gpu=cases))

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
+from harness import Case, Option, Side, Timed, installed, main, on_gpu
 
 import penstock
 from penstock import Graph, generate
@@ -196,10 +196,11 @@ def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
     return Timed(of_metric[metric] / BANDWIDTH)
 
 
-def gpu_cases(given: argparse.Namespace, folder: Path) -> Iterator[Case]:
+def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
     """Yield the cases of a GPU: of each graph and metric from files, and in device memory."""
     from penstock.workers.resources.upload import upload_rows
 
+    folder = given.scratch if given.graphs == "" else Path(given.graphs)
     for number, (name, quadrants) in enumerate(GAP_GRAPHS.items()):
         graph = made(folder / f"{name}{given.gpu_scale}", given.gpu_scale, *quadrants)
         sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 4, replace=False))
@@ -216,17 +217,15 @@ def gpu_cases(given: argparse.Namespace, folder: Path) -> Iterator[Case]:
                 ("from files", partial(call, device="gpu")),
                 ("in device memory", partial(on_device, rows, metric, sources, kept)),
             ):
-                share, run = (
-                    SHARES[metric, where][number],
-                    partial(least, graph, metric, where, kept),
-                )
+                share = None if given.quick else SHARES[metric, where][number]
+                run = partial(least, graph, metric, where, kept)
                 yield Case(
                     f"{metric}, {name} {given.gpu_scale}, GPU, {where}",
                     ours,
                     partial(check_device, truth, metric),
                     {"floor": Side(run, share, floor=True)},
                     (graph.num_edges, "edges"),
-                    rounds=5,
+                    rounds=3,
                 )
         del rows
 
@@ -302,12 +301,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         (small.num_edges, "edges"),
         rounds=3,
     )
-    if gpus(1)() is None and not given.quick:
-        yield from gpu_cases(given, folder)
 
 
 if __name__ == "__main__":
     sizes = Option("--scale", 20, 14, "of the large graph"), Option("--small", 16, 13, "of others")
-    sizes += (Option("--gpu-scale", 24, 0, "of graphs on a GPU"),)
+    sizes += (Option("--gpu-scale", 24, 18, "of graphs on a GPU"),)
     folder = Option("--graphs", "", "", "a folder to keep graphs in, r22 and so on")
-    sys.exit(main(__doc__, cases, *sizes, folder))
+    sys.exit(main(__doc__, cases, *sizes, folder, gpu=gpu_cases))

@@ -296,4 +296,4 @@ if __name__ == "__main__":
         measure(Path(sys.argv[2]), [int(size) for size in sys.argv[3:]])
     else:
         options = [Option("--ranks", 4, 2), Option("--sizes", [1, 64, 1024], [1, 64], "in MB")]
-        sys.exit(main(__doc__, cases, *options, needs=(gpus(2), installed("torch"))))
+        sys.exit(main(__doc__, cases, *options, needs=(gpus(2), installed("torch")), gpu=cases))

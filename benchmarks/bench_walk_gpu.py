@@ -280,4 +280,4 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 if __name__ == "__main__":
     sizes = Option("--scale", 22, 18, "of R-MAT"), Option("--queries", 4_000_000, 400_000, "of PPR")
-    sys.exit(main(__doc__, cases, *sizes, needs=(gpus(1),)))
+    sys.exit(main(__doc__, cases, *sizes, needs=(gpus(1),), gpu=cases))

@@ -15,7 +15,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_graphs import cora, write_graph
-from harness import Case, Side, Timed, command, data, gpus, main, penstock
+from harness import Case, Side, Timed, command, data, main, penstock
 
 LIBRARIES = "import numpy, numba, pyarrow.parquet, pandas, distributed"
 
@@ -38,7 +38,6 @@ class Row:
     command: str  # after ``penstock``; -c CODE runs in Python
     share: float  # measured: the time of starting the libraries over that of the command
     check: Callable[[Path], None] | None = None  # of its output at {out}
-    gpu: bool = False
     says: str = ""  # of its text, if it has no output
 
 
@@ -154,8 +153,10 @@ ROWS = [
     ),
     Row("similar, all", "similar {vectors} --all {out} -q --cluster threads", 0.5, neighbours),
     Row("run, walk and word2vec", "run {flow} -q --no-report", 0.43, flowed),
-    Row("DeepWalk on a GPU", "walk {large} {out} -q --length 80", 0.3, walks(80), gpu=True),
-    Row("PPR on a GPU", "walk {large} {out} -q --app ppr", 0.4, walks(80), gpu=True),
+]
+GPU = [
+    Row("DeepWalk of R-MAT 22 on a GPU", "walk {large} {out} -q --length 80", 0.3, walks(80)),
+    Row("PPR of R-MAT 22 on a GPU", "walk {large} {out} -q --app ppr", 0.4, walks(80)),
 ]
 QUICK = ("import penstock", "walk, 5,000 nodes, threads")
 FLOW = """\
@@ -210,17 +211,17 @@ def check(row: Row, values: dict[str, Any]) -> None:
         assert row.says in values["ours"], values["ours"]
 
 
-def cases(given: argparse.Namespace) -> Iterator[Case]:
+def cases(given: argparse.Namespace, rows: Sequence[Row] = ROWS) -> Iterator[Case]:
     folder = given.scratch
     os.chdir(folder)  # of the flow's stages
 
     def start() -> Timed:
         return Timed(command([sys.executable, "-P", "-c", LIBRARIES]).seconds)
 
-    for row in ROWS:
-        if given.quick and row.name not in QUICK:
+    for row in rows:
+        if rows is ROWS and given.quick and row.name not in QUICK:
             continue
-        needs = [gpus(1)] if row.gpu else [data] if "{cora}" in row.command else []
+        needs = [data] if "{cora}" in row.command else []
         if not any(need() for need in needs):
             for name in ("small", *MAKERS):
                 wanted = f"{{{name}}}" in row.command or name == "small"
@@ -233,4 +234,4 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, cases))
+    sys.exit(main(__doc__, cases, gpu=partial(cases, rows=GPU)))

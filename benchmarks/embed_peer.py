@@ -1,4 +1,4 @@
-"""PyTorch's side of bench_embed.py, for a Python that has torch: steps of one kind, as one JSON.
+"""PyTorch's side of bench_embed.py, for a Python that has torch: steps of each kind, as one JSON.
 
 Scores are matrix products, of distances cdist, or with "compiled" differences that torch.compile
 fuses; cross-entropy against the true answer, sparse gradients summed by row, and Adagrad on those
@@ -7,6 +7,7 @@ rows only (its own optimizer is slower). Products are in TF32 on a GPU, or with 
 
 import contextlib
 import json
+import statistics
 import sys
 import time
 
@@ -14,69 +15,16 @@ import torch
 from torch.nn import functional
 
 given = json.loads(sys.argv[1])
-DIM, EDGES, NEGATIVES, MODEL = (given[name] for name in ("dim", "edges", "negatives", "model"))
-DEVICE, HALF = torch.device("cuda" if given["device"] == "gpu" else "cpu"), given["dim"] // 2
-DISTANCE = MODEL in ("TRANSE_L1", "TRANSE_L2", "ROTATE")
-PIECE = 5000 if MODEL in ("TRANSE_L1", "ROTATE") else EDGES  # differences of a few GB
+DIM, EDGES, NEGATIVES, NODES = (given[name] for name in ("dim", "edges", "negatives", "nodes"))
+DEVICE, HALF = torch.device("cuda" if given["device"] == "gpu" else "cpu"), DIM // 2
 
 torch.set_num_threads(given["threads"])
 torch.backends.cuda.matmul.allow_tf32 = True
-torch.manual_seed(0)
-E = torch.randn(given["nodes"], DIM, device=DEVICE) * 0.1
-R = torch.randn(given["relations"], DIM, device=DEVICE) * 0.1
-SE, SR = torch.zeros_like(E), torch.zeros_like(R)
 
 
-def times(x, r, conj):
-    """Return the queries of edges."""
-    if MODEL == "DOT":
-        return x
-    if MODEL == "DISTMULT":
-        return x * r
-    if MODEL.startswith("TRANSE"):
-        return x - r if conj else x + r
-    a, b = x[:, :HALF], x[:, HALF:]
-    if MODEL == "ROTATE":
-        c, d = torch.cos(r[:, :HALF]), torch.sin(r[:, :HALF])
-    else:
-        c, d = r[:, :HALF], r[:, HALF:]
-    d = -d if conj else d
-    return torch.cat([a * c - b * d, a * d + b * c], 1)
-
-
-def away(a, b):
-    """Return distances."""
-    if MODEL == "ROTATE":
-        squares = (a[..., :HALF] - b[..., :HALF]) ** 2 + (a[..., HALF:] - b[..., HALF:]) ** 2
-        return (squares + 1e-20).sqrt().sum(-1)
-    return (a - b).abs().sum(-1) if MODEL == "TRANSE_L1" else ((a - b) ** 2).sum(-1).sqrt()
-
-
-def scores_of(query, answer, other):
-    """Return the scores of the answers and of the negatives."""
-    if not DISTANCE:
-        return (query * answer).sum(1), query @ other.T
-    if MODEL == "ROTATE" or given["compiled"]:
-        return -away(query, answer), -away(query[:, None], other[None])
-    return -away(query, answer), -torch.cdist(query, other, p=1.0 if MODEL == "TRANSE_L1" else 2.0)
-
-
-def contrast(query, answer, other):
-    """Return the loss without a copy of the scores."""
-    positive, scores = scores_of(query, answer, other)
-    return (torch.logaddexp(positive, scores.logsumexp(1)) - positive).sum()
-
-
-def cross_entropy(query, answer, other):
-    """Return the loss in the usual way."""
-    positive, scores = scores_of(query, answer, other)
-    target = torch.zeros(len(query), dtype=torch.long, device=DEVICE)
-    return functional.cross_entropy(
-        torch.cat([positive[:, None], scores], 1), target, reduction="sum"
-    )
-
-
-compare = torch.compile(contrast) if given["compiled"] else cross_entropy
+def draw(count, of):
+    """Return random ids."""
+    return torch.randint(0, of, (count,), device=DEVICE)
 
 
 def update(table, state, rows, slopes):
@@ -88,36 +36,87 @@ def update(table, state, rows, slopes):
     table[unique] -= 0.1 * total / (squares.sqrt() + 1e-10)
 
 
-def draw(count, of):
-    """Return random ids."""
-    return torch.randint(0, of, (count,), device=DEVICE)
+class Steps:
+    """Steps of a model, for tails or for both sides."""
 
-
-def step():
-    """Train one batch."""
-    nodes, sides = given["nodes"], given["sides"]
-    h, r, t = draw(EDGES, nodes), draw(EDGES, given["relations"]), draw(EDGES, nodes)
-    drawn = [draw(NEGATIVES, nodes) for _ in range(sides)]
-    rows = torch.cat([h, t, *drawn])
-    x, y = E[rows].requires_grad_(), R[r].requires_grad_()
-    xh, xt, *others = x.split([EDGES, EDGES] + [NEGATIVES] * sides)
-    for one, answer, other, conj in ((xh, xt, others[0], False), (xt, xh, others[-1], True))[
-        :sides
-    ]:
-        query = times(one, y, conj)
-        # Back to the queries and rows of a piece, and from all of them in one pass further.
-        ends = [each.detach().requires_grad_() for each in (query, answer, other)]
-        for first in range(0, EDGES, PIECE):
-            part = slice(first, first + PIECE)
-            with torch.autocast("cuda") if given["half"] else contextlib.nullcontext():
-                loss = compare(ends[0][part], ends[1][part], ends[2])
-            loss.backward()
-        torch.autograd.backward(
-            [query, answer, other], [end.grad for end in ends], retain_graph=True
+    def __init__(self, model, sides, compiled, half):
+        torch.manual_seed(0)
+        torch._dynamo.reset()  # another model's loss is another program
+        self.model, self.sides, self.compiled, self.half = model, sides, compiled, half
+        self.distance = model in ("TRANSE_L1", "TRANSE_L2", "ROTATE")
+        self.piece = 5000 if model in ("TRANSE_L1", "ROTATE") else EDGES  # differences of a few GB
+        self.nodes, self.relations = (
+            torch.randn(count, DIM, device=DEVICE) * 0.1 for count in (NODES, given["relations"])
         )
-    update(E, SE, rows, x.grad)
-    if MODEL != "DOT":
-        update(R, SR, r, y.grad)
+        self.states = torch.zeros_like(self.nodes), torch.zeros_like(self.relations)
+        self.compare = torch.compile(self.contrast) if compiled else self.cross_entropy
+
+    def times(self, x, r, conj):
+        """Return the queries of edges."""
+        if self.model == "DOT":
+            return x
+        if self.model == "DISTMULT":
+            return x * r
+        if self.model.startswith("TRANSE"):
+            return x - r if conj else x + r
+        a, b = x[:, :HALF], x[:, HALF:]
+        c, d = r[:, :HALF], r[:, HALF:]
+        if self.model == "ROTATE":
+            c, d = torch.cos(c), torch.sin(c)
+        d = -d if conj else d
+        return torch.cat([a * c - b * d, a * d + b * c], 1)
+
+    def away(self, a, b):
+        """Return distances."""
+        if self.model == "ROTATE":
+            squares = (a[..., :HALF] - b[..., :HALF]) ** 2 + (a[..., HALF:] - b[..., HALF:]) ** 2
+            return (squares + 1e-20).sqrt().sum(-1)
+        if self.model == "TRANSE_L1":
+            return (a - b).abs().sum(-1)
+        return ((a - b) ** 2).sum(-1).sqrt()
+
+    def scores(self, query, answer, other):
+        """Return the scores of the answers and of the negatives."""
+        if not self.distance:
+            return (query * answer).sum(1), query @ other.T
+        if self.model == "ROTATE" or self.compiled:
+            return -self.away(query, answer), -self.away(query[:, None], other[None])
+        power = 1.0 if self.model == "TRANSE_L1" else 2.0
+        return -self.away(query, answer), -torch.cdist(query, other, p=power)
+
+    def contrast(self, query, answer, other):
+        """Return the loss without a copy of the scores."""
+        positive, scores = self.scores(query, answer, other)
+        return (torch.logaddexp(positive, scores.logsumexp(1)) - positive).sum()
+
+    def cross_entropy(self, query, answer, other):
+        """Return the loss in the usual way."""
+        positive, scores = self.scores(query, answer, other)
+        target = torch.zeros(len(query), dtype=torch.long, device=DEVICE)
+        logits = torch.cat([positive[:, None], scores], 1)
+        return functional.cross_entropy(logits, target, reduction="sum")
+
+    def step(self):
+        """Train one batch."""
+        h, r, t = draw(EDGES, NODES), draw(EDGES, len(self.relations)), draw(EDGES, NODES)
+        rows = torch.cat([h, t, *(draw(NEGATIVES, NODES) for _ in range(self.sides))])
+        x, y = self.nodes[rows].requires_grad_(), self.relations[r].requires_grad_()
+        xh, xt, *others = x.split([EDGES, EDGES] + [NEGATIVES] * self.sides)
+        both = (xh, xt, others[0], False), (xt, xh, others[-1], True)
+        for one, answer, other, conj in both[: self.sides]:
+            query = self.times(one, y, conj)
+            # Back to the queries and rows of a piece, and from all of them in one pass further.
+            ends = [each.detach().requires_grad_() for each in (query, answer, other)]
+            for first in range(0, EDGES, self.piece):
+                part = slice(first, first + self.piece)
+                with torch.autocast("cuda") if self.half else contextlib.nullcontext():
+                    loss = self.compare(ends[0][part], ends[1][part], ends[2])
+                loss.backward()
+            slopes = [end.grad for end in ends]
+            torch.autograd.backward([query, answer, other], slopes, retain_graph=True)
+        update(self.nodes, self.states[0], rows, x.grad)
+        if self.model != "DOT":
+            update(self.relations, self.states[1], r, y.grad)
 
 
 def wait():
@@ -126,14 +125,17 @@ def wait():
         torch.cuda.synchronize()
 
 
-for _ in range(2):
-    step()
-found = []
-for _ in range(given["steps"]):
-    wait()
-    begun = time.perf_counter()
-    step()
-    wait()
-    found.append(time.perf_counter() - begun)
-most = torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else 0
-print(json.dumps({"seconds": found, "bytes": most, "version": torch.__version__}))
+def median(job):
+    """Return the median seconds of a step."""
+    steps, found = Steps(*job), []
+    for number in range(2 + given["steps"]):
+        wait()
+        begun = time.perf_counter()
+        steps.step()
+        wait()
+        if number > 1:
+            found.append(time.perf_counter() - begun)
+    return statistics.median(found)
+
+
+print(json.dumps([median(job) for job in given["jobs"]]))

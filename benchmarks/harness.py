@@ -37,6 +37,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -290,6 +291,7 @@ def installed(*modules: str) -> Need:
 def in_peers(given: argparse.Namespace, *modules: str) -> Need:
     """Return a need of packages of the Python of --peers."""
 
+    @cache
     def missing() -> str | None:
         ask = (
             f"from importlib.util import find_spec as f; print(*(n for n in {modules} if not f(n)))"
@@ -332,21 +334,33 @@ def main(
     cases: Callable[[argparse.Namespace], Iterator[Case]],
     *options: Option,
     needs: Sequence[Need] = (),
+    gpu: Callable[[argparse.Namespace], Iterator[Case]] | None = None,
 ) -> int:
-    """Run the cases of a benchmark by its command line; return its exit code."""
+    """Run the cases of a benchmark by its command line; return its exit code.
+
+    gpu  the cases that need a GPU, which run alone with --gpu, else after the others; ``cases``
+         again if these run on the device that there is
+    """
     given = _arguments(about, options)
     _state.broken, _state.cpu = given.broken, given.cpu
-    results, why = [], _why_not(needs)
+    results, why, chosen = list[dict[str, Any]](), _why_not(needs), [cases]
+    if given.gpu:
+        why = why or ("its cases are of cores" if gpu is None else gpus(1)())
+        chosen = [gpu] if gpu else []
+    elif gpu is not None and gpu != cases:
+        chosen.append(gpu if gpus(1)() is None else _no_gpu)
+    body = {"state": "unfinished", "why": why, **_about(given), "cases": results}
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
         given.scratch, begun = Path(scratch), clock()
-        for case in cases(given) if why is None else ():
-            if given.only and not any(word in case.name for word in given.only.split(",")):
+        for case in (one for some in chosen for one in some(given)) if why is None else ():
+            if not wanted(case.name, given):
                 continue
             if not results:
                 print("\n".join(_HEAD))
             results.append(_judged(case, given) | {"took": round(clock() - begun, 1)})
             begun = clock()
             print("\n".join(_rows(results[-1])), flush=True)
+            _keep(body, given)
     states = {one["state"] for one in results}
     if why is None and states <= {"skipped", "checked"}:
         why = results[0]["why"] if results else "no such case"
@@ -356,12 +370,24 @@ def main(
     for one in results:
         if one["state"] == "failed":
             print(f"FAILED {one['name']}: {one['why']}")
-    body = {"state": state, "why": why, **_about(given), "cases": results}
-    if given.json is not None:
-        given.json.write_text(json.dumps(body, indent=1) + "\n")
+    _keep(body | {"state": state, "why": why}, given)
     if given.svg is not None:
         given.svg.write_text(drawn(results))
     return {"passed": 0, "failed": 1, "skipped": SKIPPED}[state]
+
+
+def wanted(name: str, given: argparse.Namespace) -> bool:
+    """Return whether --only chooses this case."""
+    return any(word in name for word in given.only.split(","))
+
+
+def _no_gpu(given: argparse.Namespace) -> Iterator[Case]:
+    yield Case("on a GPU", lambda: None, lambda values: None, needs=[gpus(1)])
+
+
+def _keep(body: Mapping[str, Any], given: argparse.Namespace) -> None:
+    if given.json is not None:
+        given.json.write_text(json.dumps(body, indent=1) + "\n")
 
 
 def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
@@ -372,6 +398,7 @@ def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
     add("--quick", action="store_true", help="small inputs, and gates of half the ratio")
     add("--only", default="", help="cases whose names contain one of these, separated by commas")
     add("--rounds", type=int, help=f"at most [{ROUNDS}, with --quick {LEAST}]")
+    add("--gpu", action="store_true", help="only cases that need a GPU")
     add("--cpu", action="store_true", help="CPU seconds: for machines that are not idle")
     add("--json", type=Path, metavar="FILE")
     add("--svg", type=Path, metavar="FILE")

@@ -243,37 +243,17 @@ def check_walks(walker: Any, paper: tuple[float, float], values: dict[str, Any])
 
 # FULL-W2V: word vectors.
 
-TEXT8 = 71_291, 16_718_845  # table 3: vocabulary and words of an epoch
 QUALITY = {"ws353": 0.5923, "SimLex999": 0.3582, "3CosAdd": 0.2978}  # table 7, a billion words
 
 
-def zipf(corpus: Path, count: int) -> Path:
-    """Write a corpus of Text8's sizes: words by Zipf's law, in sentences of 1,000."""
-    vocabulary = min(TEXT8[0], count // 10)
-    chances = 1 / np.arange(1, vocabulary + 1)
-    drawn = np.random.default_rng(0).choice(vocabulary, count, p=chances / chances.sum())
-    names = np.array([f"w{number}" for number in range(vocabulary)], object)
-    with corpus.open("w") as file:
-        for start in range(0, count, 1000):
-            file.write(" ".join(names[drawn[start : start + 1000]]) + "\n")
-    return corpus
-
-
-def check_vectors(values: dict[str, Any]) -> dict[str, Any]:
-    out, loss = values["ours"]
-    assert np.isfinite(np.load(out / "vectors.npy")).all()
-    assert 0 < loss < np.log(2)  # that of a pair before training
-    return {"loss": loss}
-
-
 def full_w2v(given: argparse.Namespace) -> Iterator[Case]:
-    corpus = zipf(given.scratch / "zipf.txt", 200_000 if given.quick else TEXT8[1])
-    count, epochs = (200_000 if given.quick else TEXT8[1]), 1 if given.quick else 5
+    count, epochs = (200_000 if given.quick else words.TEXT8[1]), 1 if given.quick else 5
+    corpus = words.zipf(given.scratch / "zipf.txt", count)
     theirs = partial(words.by_gensim, corpus, given.scratch / "theirs", epochs)
     yield Case(
         "figure 6, throughput on a corpus of Text8's sizes",
         partial(words.ours, corpus, given.scratch / "out", epochs=epochs),
-        check_vectors,
+        words.check_vectors,
         {"gensim": Side(theirs, needs=[installed("gensim")], once=True)},
         (count * epochs, "words"),
         rounds=3,
