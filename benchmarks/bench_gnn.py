@@ -9,7 +9,9 @@ the losses of the first epochs must agree. Times are medians without the first e
 those of the process with its libraries, on GPUs of the pool of CuPy or torch. "PyTorch" is as its
 authors would tune it: CSR, normalised once, a cached transpose for the backward pass, and the first
 aggregation of dense features computed once. PyG's ways are its layers over edge_index and over
-torch.sparse_csr, normalised once. Accuracy on Cora is compared with PyG's, of 20 seeds.
+torch.sparse_csr, normalised once. On a GPU one sum over neighbours is also compared with cuSPARSE,
+by its fastest algorithm with the plan made before. Accuracy on Cora is compared with PyG's, of 20
+seeds.
 
 The floor is the least time of gathered rows, indices and products at rates measured first; see
 gnn_floor.py. A gather can beat it, because the L1 serves some rows.
@@ -34,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_floor import cores_floor, gpu_floor, work_of
 from gnn_graphs import Data, cora, cora_like, products_like, write_case, write_graph
 from gnn_rates import gpu_rates
+from gnn_sums import Sums
 from harness import (
     Case,
     Side,
@@ -251,6 +254,8 @@ def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator
         folder.mkdir()
         write_case(folder, made, widths)
         work, told = work_of(made, widths), ",".join(map(str, widths))
+        if on_gpu:
+            yield from sums_case(name, made)
         del made
         sides = {}
         for way, ratio in zip(("tuned", *graph.ways), graph.ratios, strict=False):
@@ -269,6 +274,18 @@ def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator
             sides,
             rounds=1 if on_gpu else None,  # a process's time is the median of its epochs
         )
+
+
+def sums_case(name: str, made: Data) -> Iterator[Case]:
+    """Yield the case of one sum over neighbours; then free the GPU's memory."""
+    import cupy as cp
+
+    sums = Sums(made)
+    sides = {"cuSPARSE": Side(sums.cusparse, once=True)}
+    work = float(made.csr.edges), "edges"
+    yield Case(f"{name}, a sum of 32 values", sums.ours, sums.check, sides, work, rounds=3)
+    sums.__dict__.clear()  # the harness keeps the object
+    cp.get_default_memory_pool().free_all_blocks()
 
 
 def accuracies(given: argparse.Namespace) -> Iterator[Case]:
