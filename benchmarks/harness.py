@@ -349,7 +349,6 @@ def main(
         chosen = [gpu] if gpu else []
     elif gpu is not None and gpu != cases:
         chosen.append(gpu if gpus(1)() is None else _no_gpu)
-    body = {"state": "unfinished", "why": why, **_about(given), "cases": results}
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
         given.scratch, begun = Path(scratch), clock()
         for case in (one for some in chosen for one in some(given)) if why is None else ():
@@ -360,7 +359,7 @@ def main(
             results.append(_judged(case, given) | {"took": round(clock() - begun, 1)})
             begun = clock()
             print("\n".join(_rows(results[-1])), flush=True)
-            _keep(body, given)
+            _keep("unfinished", why, results, given)
     states = {one["state"] for one in results}
     if why is None and states <= {"skipped", "checked"}:
         why = results[0]["why"] if results else "no such case"
@@ -370,7 +369,7 @@ def main(
     for one in results:
         if one["state"] == "failed":
             print(f"FAILED {one['name']}: {one['why']}")
-    _keep(body | {"state": state, "why": why}, given)
+    _keep(state, why, results, given)
     if given.svg is not None:
         given.svg.write_text(drawn(results))
     return {"passed": 0, "failed": 1, "skipped": SKIPPED}[state]
@@ -385,8 +384,9 @@ def _no_gpu(given: argparse.Namespace) -> Iterator[Case]:
     yield Case("on a GPU", lambda: None, lambda values: None, needs=[gpus(1)])
 
 
-def _keep(body: Mapping[str, Any], given: argparse.Namespace) -> None:
+def _keep(state: str, why: str | None, cases: Sequence[Any], given: argparse.Namespace) -> None:
     if given.json is not None:
+        body = {"state": state, "why": why, **_about(given), "cases": cases}
         given.json.write_text(json.dumps(body, indent=1) + "\n")
 
 
