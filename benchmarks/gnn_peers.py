@@ -228,16 +228,17 @@ class Classifier(torch.nn.Module):
         return self.layers[1](x, edges)
 
 
-def accuracy(folder, kind, threads):
-    """Return the test accuracy of the epoch with the least validation loss, seed by seed."""
-    torch.set_num_threads(int(threads))
+def accuracy(folder, kind, first, step):
+    """Return the test accuracy of the epoch with the least validation loss, of every such seed."""
+    torch.set_num_threads(1)
     data = read(folder)
     # SAGE gathers features as they are, which PyG does of dense ones only: fastest over a matrix.
     x = features_of(data, sparse=kind != "sage")
     edges = edges_of(data, "csr" if kind == "sage" else "edge_index")
     labels = torch.from_numpy(data["labels"]).long()
     classes, found = int(labels.max()) + 1, []
-    for seed, roles in enumerate(torch.from_numpy(data["roles"])):
+    for seed in range(int(first), len(data["roles"]), int(step)):
+        roles = torch.from_numpy(data["roles"][seed])
         torch.manual_seed(seed)
         model = Classifier(kind, x.shape[1], classes)
         rate = 0.005 if kind == "gat" else 0.01
