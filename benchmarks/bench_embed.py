@@ -23,7 +23,7 @@ import statistics
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,18 @@ GPUS: dict[Any, Any] = {
 class Steps:
     """Steps of a model on this machine's device."""
 
-    def __init__(self, model: Model, sides: tuple[Corrupted, ...], *, device: bool) -> None:
-        self.nodes, self.edges = (5_000_000, 100_000) if device else (200_000, 10_000)
-        self.rules = EmbedRules(model, DIM, sides=sides, chunk=self.edges)
+    def __init__(
+        self,
+        model: Model,
+        sides: tuple[Corrupted, ...],
+        *,
+        device: bool,
+        dim: int = DIM,
+        edges: int = 0,
+    ) -> None:
+        self.nodes, usual = (5_000_000, 100_000) if device else (200_000, 10_000)
+        self.edges = edges or usual
+        self.rules = EmbedRules(model, dim, sides=sides, chunk=self.edges)
         self.device, self.number = device, 0
         if device:
             import cupy as xp
@@ -165,7 +174,7 @@ class Steps:
 
     def floor(self, rate: float) -> Timed:
         """Return the seconds of products, or of instructions, at a rate per second."""
-        work = len(self.rules.sides) * self.edges * NEGATIVES * DIM
+        work = len(self.rules.sides) * self.edges * NEGATIVES * self.rules.dim
         if self.device and self.rules.model in INSTRUCTIONS:
             about = self.xp.cuda.Device().attributes
             lanes = about["MultiProcessorCount"] * 128 * about["ClockRate"] * 1e3
@@ -174,7 +183,8 @@ class Steps:
 
     def products(self) -> None:
         """Multiply what a step on CPUs multiplies: scores and two gradients, for each side."""
-        queries, others = (np.ones((n, DIM), np.float32) for n in (self.edges, NEGATIVES))
+        dim = self.rules.dim
+        queries, others = (np.ones((n, dim), np.float32) for n in (self.edges, NEGATIVES))
         for _ in self.rules.sides:
             scores = queries @ others.T
             scores @ others
@@ -196,7 +206,7 @@ class Torch:
         def run() -> Timed:
             if not self.found:
                 about = {"device": self.device, "nodes": some.nodes, "edges": some.edges}
-                about |= {"dim": DIM, "relations": RELATIONS, "negatives": NEGATIVES}
+                about |= {"dim": some.rules.dim, "relations": RELATIONS, "negatives": NEGATIVES}
                 about |= {"threads": some.threads, "steps": 5 if self.given.quick else 15}
                 script = Path(__file__).with_name("embed_peer.py")
                 words = [self.given.peers, "-P", "-W", "ignore", script]
@@ -211,15 +221,21 @@ def host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else None if array is None else array.copy()
 
 
-def quality(folder: Path, name: str, epochs: int, **more: Any) -> dict[str, float]:
-    """Train on FB15k-237; return the scores of the test set."""
-    graph = folder / "fb15k"
+def fb15k(folder: Path) -> tuple[Path, Path]:
+    """Return FB15k-237 as a graph, and the folder of its texts."""
+    graph, texts = folder / "fb15k", folder / "texts"
     if not graph.exists():
         with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-            archive.extractall(folder, filter="data")
-        (train,) = folder.rglob("train.txt")
+            archive.extractall(texts, filter="data")
+        (train,) = texts.rglob("train.txt")
         heldout = {name: train.with_name(f"{name}.txt") for name in ("valid", "test")}
         etl(train, graph, format="triples", quiet=True, **heldout)
+    return graph, next(texts.rglob("train.txt")).parent
+
+
+def quality(folder: Path, name: str, epochs: int, **more: Any) -> dict[str, float]:
+    """Train on FB15k-237; return the scores of the test set."""
+    graph, _ = fb15k(folder)
     embed.train(graph, folder / name, epochs=epochs, overwrite=True, quiet=True, **more)
     return dict(embed.evaluate(folder / name, filtered=True, quiet=True).scores)
 
@@ -231,22 +247,25 @@ def check_quality(values: dict[str, Any]) -> dict[str, Any]:
     return {"MRR": outside, "MRR in memory": inside}
 
 
-def cases(given: argparse.Namespace) -> Iterator[Case]:
+def step_cases(
+    rows: Mapping[Any, Any], given: argparse.Namespace, *, title: str = "", **size: int
+) -> Iterator[Case]:
+    """Yield the steps of models and sides, with their ratios; PyTorch's are of one process."""
     device = gpus(1)() is None
     os.environ["CUPY_TF32"] = "1"  # before cupy is first imported, which reads it
     rate = tf32_rate() if device else 0.0
     torch, every = Torch(given, device=device), list[Case]()
-    for (model, sides), (ratio, share) in (GPUS if device else CORES).items():
-        name = f"{model.name}, {'tails' if sides == ONE else 'both sides'}"
+    for (model, sides), (ratio, share) in rows.items():
+        name = f"{title}{model.name}, {'tails' if sides == ONE else 'both sides'}"
         if not wanted(name, given):
             continue
-        steps = Steps(model, sides, device=device)
+        steps = Steps(model, sides, device=device, **size)
         # Of differences only the fused way, which nothing was measured of; of L2 cdist is best.
-        by_cdist = model == Model.TRANSE_L2
+        by_cdist, differs = model == Model.TRANSE_L2, model in (Model.TRANSE_L1, Model.ROTATE)
         run = {"PyTorch, compiled": torch.side(steps, None if by_cdist else ratio, compiled=True)}
-        if ratio is not None:
+        if not differs:
             run["PyTorch"] = torch.side(steps, ratio if by_cdist else None, compiled=False)
-        if device and ratio is not None and not by_cdist:
+        if device and not differs and not by_cdist:
             run["PyTorch, compiled, float16"] = torch.side(steps, None, compiled=True, half=True)
         least = partial(steps.floor, rate) if device else steps.products
         run["floor"] = Side(least, share, None if device else PRODUCTS, floor=True)
@@ -254,6 +273,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     for case in every:
         yield case
         case.ours.trained = None
+
+
+def cases(given: argparse.Namespace) -> Iterator[Case]:
+    yield from step_cases(GPUS if gpus(1)() is None else CORES, given)
     yield Case(
         "FB15k-237 out of core",
         partial(quality, given.scratch, "outside", 30, partitions=12),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tarfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, command, data, gpus, main, penstock, real
+from bench_embed import fb15k
+from harness import Case, Option, Side, Timed, command, data, gpus, main, penstock
 
-from penstock import Graph, embed, etl
+from penstock import Graph, embed
 
 CHECKED, K, DIM = 200, 10, 100
 
@@ -86,22 +86,19 @@ def products(questions: int, nodes: int) -> None:
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, on_gpu = given.scratch, gpus(1)() is None
-    with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-        archive.extractall(folder / "data", filter="data")
-    source = next((folder / "data").rglob("train.txt")).parent
-    held = {split: source / f"{split}.txt" for split in ("valid", "test")}
-    etl(source / "train.txt", folder / "g", format="triples", quiet=True, **held)
+    graph, source = fb15k(folder)
     run, asked = folder / "run", folder / "questions.parquet"
-    embed.train(folder / "g", run, dim=DIM, reciprocal=True, epochs=2, quiet=True)
+    embed.train(graph, run, dim=DIM, reciprocal=True, epochs=2, quiet=True)
     questions: list[tuple] = []
-    edges = [one for path in (source / "train.txt", *held.values()) for one in triples(path)]
-    for head, relation, tail in triples(held["test"])[: given.triples]:
+    texts = [triples(source / f"{split}.txt") for split in ("train", "valid", "test")]
+    edges = [one for text in texts for one in text]
+    for head, relation, tail in texts[-1][: given.triples]:
         questions += [(head, relation, None), (None, relation, tail)]
     columns = zip(*questions, strict=True)
     table = pa.table(dict(zip(("head", "relation", "tail"), map(list, columns), strict=True)))
     pq.write_table(table, asked)
     how = ["--cluster", "threads", "--device", "gpu" if on_gpu else "cpu"]
-    least = partial(products, len(questions), Graph.open(folder / "g").num_nodes)
+    least = partial(products, len(questions), Graph.open(graph).num_nodes)
     yield Case(
         f"{len(questions):,} questions",
         partial(answered, run, asked, folder / "out", *how),

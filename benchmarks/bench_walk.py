@@ -120,17 +120,23 @@ def prepare(base: WalkGraph, rules: WalkRules) -> WalkGraph:
 class Walker:
     """Walks of one case, with new seeds in every run."""
 
-    def __init__(self, base: WalkGraph, rules: WalkRules, threads: int) -> None:
+    def __init__(
+        self, base: WalkGraph, rules: WalkRules, threads: int, walks: int | None = None
+    ) -> None:
+        self.walks = walks
         self.base = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
         self.rules, self.threads, self.rows = rules, threads, prepare(base, rules)
         self.draw, self.steps = np.random.default_rng(), 0
 
     def __call__(self) -> Timed:
-        """Walk from every node in batches, on threads."""
+        """Walk from every node, or as often from random ones, in batches on threads."""
         rules = replace(self.rules, seed=int(self.draw.integers(1 << 62)))
         nodes = len(self.base.indptr) - 1
-        walks = np.arange(nodes)
-        starts = self.draw.permutation(nodes).astype(self.base.indices.dtype)
+        walks = np.arange(self.walks or nodes)
+        starts = self.draw.permutation(nodes)
+        if self.walks is not None:
+            starts = self.draw.integers(nodes, size=self.walks)
+        starts = starts.astype(self.base.indices.dtype)
 
         def batch(first: int) -> Any:
             some = slice(first, first + BATCH)
@@ -138,7 +144,7 @@ class Walker:
 
         begun = clock()
         with ThreadPoolExecutor(self.threads) as pool:
-            parts = list(pool.map(batch, range(0, nodes, BATCH)))
+            parts = list(pool.map(batch, range(0, len(walks), BATCH)))
         seconds = clock() - begun
         self.steps = sum(int((part[:, 1:] >= 0).sum()) for part in parts)
         return Timed(seconds)

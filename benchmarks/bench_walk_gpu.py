@@ -243,6 +243,19 @@ def check_shared(values: dict[str, Any]) -> None:
     assert values["ours"] == values["one GPU"], "other walks"
 
 
+def ablation(load: Workload, host: WalkGraph) -> Iterator[Case]:
+    """Yield the cases of the reservoir sampler beside the paper's."""
+    for app in ("deepwalk", "node2vec"):
+        rules = replace(RULES[app], sampler=RESERVOIR)
+        walker = Walker(load, app, rules)
+        sides = {
+            f"{way} as published": Side(partial(published, load, rules, how), ratio[app])
+            for way, (how, ratio) in PUBLISHED.items()
+        }
+        few: Callable[[], Timed] = partial(published, load, rules, {})
+        yield Case(f"{app}, reservoir, ablation", few, partial(walker.check, host), sides, rounds=2)
+
+
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     load = Workload(drawn(given.scale), given.queries)
     host, (device, to_host) = load.host(), rates()
@@ -260,15 +273,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             sides["FlowWalker"] = Side(partial(Timed, seconds), ratio)
         name, check = f"{app}, {sampler.name.lower()}", partial(walker.check, host)
         yield Case(name, walker, check, sides, rounds=2 if sampler == RESERVOIR else None)
-    for app in ("deepwalk", "node2vec"):
-        rules = replace(RULES[app], sampler=RESERVOIR)
-        walker = Walker(load, app, rules)
-        sides = {
-            f"{way} as published": Side(partial(published, load, rules, how), ratio[app])
-            for way, (how, ratio) in PUBLISHED.items()
-        }
-        few: Callable[[], Timed] = partial(published, load, rules, {})
-        yield Case(f"{app}, reservoir, ablation", few, partial(walker.check, host), sides, rounds=2)
+    yield from ablation(load, host)
     loads: dict[int, Workload] = {}
     for app, faster in (("deepwalk", 1.82), ("node2vec", 1.90)):
         run = partial(shared, loads, given.scale, app)

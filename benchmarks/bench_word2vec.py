@@ -87,11 +87,17 @@ def write_text(corpus: Path, most: int) -> Path:
     return corpus
 
 
-def zipf(corpus: Path, count: int) -> Path:
-    """Write a corpus of Text8's sizes: words by Zipf's law, in sentences of 1,000."""
-    vocabulary = min(TEXT8[0], count // 10)
-    chances = 1 / np.arange(1, vocabulary + 1)
-    drawn = np.random.default_rng(0).choice(vocabulary, count, p=chances / chances.sum())
+def shares(count: int, vocabulary: int = TEXT8[0]) -> np.ndarray:
+    """Return the shares of words by Zipf's law, of at most a tenth as many as the text has."""
+    chances = 1 / np.arange(1, min(vocabulary, count // 10) + 1)
+    return chances / chances.sum()
+
+
+def zipf(corpus: Path, count: int, vocabulary: int = TEXT8[0]) -> Path:
+    """Write a corpus of words by Zipf's law, in sentences of 1,000."""
+    chances = shares(count, vocabulary)
+    vocabulary = len(chances)
+    drawn = np.random.default_rng(0).choice(vocabulary, count, p=chances)
     names = np.array([f"w{number}" for number in range(vocabulary)], object)
     with corpus.open("w") as file:
         for start in range(0, count, 1000):
