@@ -322,7 +322,11 @@ class Sampling:
     def __call__(self, sampler: Sampler = RESERVOIR, **how: Any) -> Timed:
         count = self.elements // self.size
         self.graph = self.graph or self.rows(count)
-        starts = np.arange(count, dtype=np.int32)
+        starts: Any = np.arange(count, dtype=np.int32)
+        if self.device:
+            import cupy as cp
+
+            starts = cp.asarray(starts)  # not in the time
         work = partial(self.sampled, self.graph, starts, sampler, **how)
         return Timed((on_gpu(work, 3) if self.device else timed(work)).seconds)
 

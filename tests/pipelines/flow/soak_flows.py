@@ -1,6 +1,6 @@
 """Many small flows in a row: the growth of the process that runs them.
 
-    python -P tests/pipelines/flow/soak_flows.py [--flows 50] [--warm 6] [--kinds functions serve] [--json]
+    python -P tests/pipelines/flow/soak_flows.py [--flows 50] [--warm 6] [--kinds serve] [--json]
 
 functions   two Python functions as stages, in one process, by penstock.run_flow
 cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
