@@ -45,7 +45,7 @@ BROKEN = {
     "embed_storage": "to read a GB",
     "gang": "repeated",
     "generate": "edges alone",
-    "large_graph": "components",
+    "large_graph": "communities",
     "gnn": "Cora, 2 layers",
     "order": "prefetch, 128",
     "partition": "rmat",
