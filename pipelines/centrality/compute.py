@@ -22,6 +22,7 @@ from penstock.kernels.centrality_rules import (
     clustering,
 )
 from penstock.kernels.community_rules import adjacency, communities, modularity
+from penstock.kernels.ranks import Ranks
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
     OF_DISTANCES,
@@ -137,12 +138,16 @@ def compute_rows(
     *,
     directed: bool,
     folder: Path | None = None,
+    threads: int | None = None,
+    ranks: Ranks | None = None,
 ) -> Columns:
-    """Compute wanted metrics of IN_ROWS of one graph: on all cores, or on the GPU of its rows.
+    """Compute wanted metrics of IN_ROWS of one graph: on cores, or on the GPU of its rows.
 
     values  of nodes, for PageRank: start, personal and dangling, if given
     folder  for in-edges that exceed memory
+    threads, ranks  see kernels/naive/pagerank.py
     """
+    shared = {"threads": threads, "ranks": ranks}
     nodes: dict[str, Array] = {}
     graphs: dict[str, Array] = {}
     unfinished = none = np.empty(0, np.int64)
@@ -156,10 +161,11 @@ def compute_rows(
             tolerance=options.tol,
             most=options.max_iter,
             folder=folder,
+            **shared,
         )
         unfinished = np.flatnonzero([steps < 0])
     if "component" in wanted:
-        labels = components_of_rows(rows, symmetric=not directed)
+        labels = components_of_rows(rows, symmetric=not directed, **shared)
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
@@ -177,10 +183,10 @@ def ranks_of_rows(
     return fetched(ranks), steps
 
 
-def components_of_rows(rows: Sequence[CSR], *, symmetric: bool) -> Array:
+def components_of_rows(rows: Sequence[CSR], **options: Any) -> Array:
     """Return the component of each node, computed where the rows are."""
     indptr = rows[0].indptr if rows else np.empty(0)
-    return fetched(kernel("components", indptr).components(rows, symmetric=symmetric))
+    return fetched(kernel("components", indptr).components(rows, **options))
 
 
 def fetched(values: AnyArray) -> Array:

@@ -32,6 +32,10 @@ OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
+# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
+# PageRank that are files with a value for each node.
+IN_ROWS = frozenset({"pagerank", "component"})
+NODE_VALUES = ("personalization", "nstart", "dangling")
 
 _IGNORED: Rules = (
     (("wf_improved",), "without closeness", lambda o: "closeness" not in o.wanted),
@@ -66,6 +70,7 @@ _IGNORED: Rules = (
         lambda o: not o.wanted & {"leiden", "louvain"},
     ),
     (("weight",), "without --weighted", lambda o: not o.weighted),
+    (("parts",), "without pagerank or component", lambda o: not o.wanted & IN_ROWS),
     (
         ("base",),
         "with --distances or edge-betweenness, which are of no node or graph",
@@ -77,15 +82,11 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
-# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
-# PageRank that are files with a value for each node.
-IN_ROWS = frozenset({"pagerank", "component"})
-NODE_VALUES = ("personalization", "nstart", "dangling")
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
 # edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
     (
-        ("samples", "epsilon", "personalization", "nstart", "dangling"),
+        ("samples", "epsilon", "personalization", "nstart", "dangling", "parts"),
         "except on one large graph: make it a directory with penstock etl",
         lambda o, kind: kind != "graph",
     ),
@@ -173,6 +174,9 @@ class CentralityOptions:
     """random seed of the samples, and of the order in which communities are found"""
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 if that is faster (on GPUs)"""
+    parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
+    """pagerank and component of one large graph: compute them on this many ranks, each with a share
+    of the edges [default: on one worker]"""
 
     format: Literal["auto", "graph", "zoo", "json", "edgelists", "tu"] = "auto"
     """format of the input, if it is not a graph or zoo of Penstock: zoo (tables with a column

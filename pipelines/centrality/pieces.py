@@ -15,7 +15,7 @@ from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.options import IN_ROWS, CentralityOptions
 from penstock.workers.resources.upload import upload, upload_rows
 
 if TYPE_CHECKING:
@@ -240,15 +240,26 @@ def device_bytes(batch: GraphBatch) -> int:
 
 
 def gpu_bytes(
-    nodes: int, edges: int, wanted: frozenset[str], *, directed: bool, weighted: bool
+    nodes: int,
+    edges: int,
+    wanted: frozenset[str],
+    *,
+    directed: bool,
+    weighted: bool,
+    parts: int | None = None,
 ) -> int:
-    """Return the bytes on a GPU of one graph with PageRank, components or betweenness of it."""
+    """Return the bytes on a GPU of one graph with PageRank, components or betweenness of it.
+
+    parts  ranks that share the edges, unless they are directed: then each sorts all
+    """
+    if parts is not None and not directed and wanted <= IN_ROWS:
+        edges = -(-edges // parts)
     ids = id_dtype(nodes).itemsize
     # In-edges, sorted: their ends twice, and with weights their order and sorted copies.
     into = directed * (8 * nodes + edges * (16 + ids + 32 * weighted))
     more = {
         "pagerank": 60 * nodes + edges // 32 + into,
-        "component": 5 * ids * nodes,
+        "component": (5 * ids + 16 * (parts is not None)) * nodes,
         "betweenness": 124 * nodes + into,
     }
     most = max((more[name] for name in wanted & more.keys()), default=0)

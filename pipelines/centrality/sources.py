@@ -13,7 +13,13 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
 from penstock.output import Pieces
-from penstock.pipelines.centrality.compute import Columns, compute, of_paths, uncounted_graphs
+from penstock.pipelines.centrality.compute import (
+    EMPTY,
+    Columns,
+    compute,
+    of_paths,
+    uncounted_graphs,
+)
 from penstock.pipelines.centrality.options import (
     OF_DISTANCES,
     OF_PATHS,
@@ -163,6 +169,32 @@ def sum_share(
     for name, values in sums.items():
         save_npy(records.folder, f"{stem}-{name}.npy", values)
     records.save(stem, {"sums": sorted(sums)}, [])
+
+
+def rows_name(piece: int) -> str:
+    """Return the name of the record of what ranks computed of one graph."""
+    return f"rows-{piece:05d}"
+
+
+def keep_rows(records: Pieces, piece: int, found: Columns) -> None:
+    """Keep what ranks computed of one graph."""
+    for name, values in found.nodes.items():
+        save_npy(records.folder, f"{rows_name(piece)}-{name}.npy", values)
+    graphs = {name: values.tolist() for name, values in found.graphs.items()}
+    about = {"nodes": list(found.nodes), "graphs": graphs, "unfinished": found.unfinished.tolist()}
+    records.save(rows_name(piece), about, [])
+
+
+def kept_rows(records: Pieces, piece: int) -> Columns:
+    """Return what ``keep_rows`` was given."""
+    about, _ = records.load(rows_name(piece))
+    files = {name: records.folder / f"{rows_name(piece)}-{name}.npy" for name in about["nodes"]}
+    return replace(
+        EMPTY,
+        nodes={name: np.asarray(load_npy(file)) for name, file in files.items()},
+        graphs={name: np.array(values) for name, values in about["graphs"].items()},
+        unfinished=np.array(about["unfinished"], np.int64),
+    )
 
 
 def added(records: Pieces, piece: int, shares: Shares, name: str) -> Array:

@@ -224,7 +224,8 @@ class DirectoryPiece(PieceSpec):
         whole = self.ids is None and not options.distances
         if whole and on_gpu and options.on_whole_gpu:
             given = {"directed": self.directed, "weighted": options.weighted}
-            return gpu_bytes(nodes, self.items - nodes, options.wanted, **given)
+            edges = self.items - nodes
+            return gpu_bytes(nodes, edges, options.wanted, parts=options.parts, **given)
         if whole and options.wanted <= IN_ROWS:
             return (80 + 16 * len(options.names)) * nodes  # edges are mapped
         edge = id_dtype(int(self.ptr[-1])).itemsize

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
+from queue import Queue
+from threading import Thread
 
 import networkx as nx
 import numpy as np
@@ -38,15 +40,56 @@ class Cuda:
 
         from penstock.workers.resources.upload import upload_rows
 
-        def call(rows, **options):
+        def call(rows, *, ranks=None, **options):
+            # Of an undirected graph a rank holds its share of the edges.
+            shared = options.get("symmetric", True) and not options.get("directed", False)
             options = {
                 key: cupy.asarray(value) if isinstance(value, np.ndarray) else value
                 for key, value in options.items()
             }
             module = import_module(f"penstock.kernels.cuda.{self.noun}")
-            return on_host(getattr(module, name)(upload_rows(rows, weighted=True), **options))
+            there = upload_rows(rows, weighted=True, ranks=ranks if shared else None)
+            if ranks is not None:
+                options["ranks"] = ranks
+            return on_host(getattr(module, name)(there, **options))
 
         return call
+
+
+class OfThreads:
+    """A rank that is a thread: messages are copies in queues."""
+
+    def __init__(self, rank, queues):
+        self.rank, self.size, self.queues = rank, len(queues), queues
+
+    def isend(self, array, to, tag=0):
+        self.queues[self.rank][to].put(array.copy())
+
+    def irecv(self, array, source, tag=0):
+        return array, source
+
+    def follow(self, requests):
+        for array, source in filter(None, requests):
+            array[...] = self.queues[source][self.rank].get(timeout=60)
+
+    def synchronize(self):
+        pass
+
+
+def by_ranks(size, work):
+    """Return what work(rank) returns on each rank."""
+    queues = [[Queue() for _ in range(size)] for _ in range(size)]
+    found = [None] * size
+
+    def run(rank):
+        found[rank] = work(OfThreads(rank, queues))
+
+    threads = [Thread(target=run, args=(rank,)) for rank in range(size)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return found
 
 
 def on_host(found):
@@ -166,6 +209,37 @@ def test_components_of_a_graph_that_threads_share(kernels, directed):
     rows = CSR.from_edges(*ends, nodes)
     labels = kernels.components([rows], symmetric=not directed, threads=4)
     np.testing.assert_array_equal(labels, by_scipy(rows))
+
+
+@DIRECTED
+@pytest.mark.parametrize("size", [2, 3, 7])
+@backends("pagerank", cpu_pagerank)
+def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, directed):
+    rows = with_hubs(directed=directed, nodes=300_000)
+    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
+    for weighted in (False, True):
+        options = {"directed": directed, "weighted": weighted, "tolerance": 1e-12}
+        wanted, steps = kernels.pagerank(cut, **options)
+        for found, its in by_ranks(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):  # noqa: B023
+            assert its == steps > 1
+            assert found.tobytes() == wanted.tobytes()
+
+
+@DIRECTED
+@pytest.mark.parametrize("size", [2, 3, 7])
+@backends("components", cpu_components)
+def test_components_are_the_same_on_any_number_of_ranks(kernels, size, directed):
+    nodes = 300_000
+    order = np.random.default_rng(5).permutation(nodes)
+    kept = np.random.default_rng(6).random(nodes - 1) < 0.999
+    a, b = order[:-1][kept], order[1:][kept]
+    ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
+    rows = CSR.from_edges(*ends, nodes)
+    wanted = by_scipy(rows)
+    for each in by_ranks(
+        size, lambda rank: kernels.components([rows], symmetric=not directed, ranks=rank)
+    ):
+        np.testing.assert_array_equal(each, wanted)
 
 
 @pytest.mark.gpu
