@@ -278,12 +278,11 @@ def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -
     """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
-    if "triangles" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, threads=threads)
-        found["triangles"] = to_host(walks.closed) // 2
+    walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
+    walks = type(walks)(*map(to_host, walks))
+    if "triangles" in wanted:  # only of undirected graphs
+        found["triangles"] = walks.closed // 2
     if "clustering" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
-        walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)
     return found
 

@@ -32,10 +32,15 @@ from penstock.pipelines.centrality.compute import (
     ranks_of_rows,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES
-from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, rows_on_device
+from penstock.pipelines.centrality.pieces import (
+    LARGE_ITEMS,
+    gpu_bytes,
+    on_device,
+    rows_on_device,
+)
 from penstock.sizes import does_not_fit
 from penstock.threads import spread
-from penstock.workers.resources.device import computes_on_gpu, gpu
+from penstock.workers.resources.device import computes_on_gpu, gpu, to_device
 from penstock.workers.resources.pool import gpu_memory
 from penstock.workers.resources.upload import upload_rows
 
@@ -137,6 +142,10 @@ class OneGraph:
         if not self.on_gpu(metric, device):
             return self.rows
         return upload_rows(self.rows, weighted=self.weighted)
+
+    def merged_on_gpu(self) -> GraphBatch:
+        """Return the graph without weights on this process' GPU, with parallel edges merged."""
+        return rows_on_device(self.rows, lambda: self.batch, directed=self.directed)
 
     @cached_property
     def batch(self) -> GraphBatch:
@@ -269,25 +278,31 @@ def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
     return found
 
 
-def triangles(graph: Any) -> Array:
+def triangles(graph: Any, *, device: str = "auto") -> Array:
     """Return the number of triangles of each node of an undirected graph; loops are ignored."""
     one = OneGraph.of(graph)
     if one.directed:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    return np.asarray(closed_walks(one).closed // 2)
+    return np.asarray(closed_walks(one, device).closed // 2)
 
 
-def clustering(graph: Any, *, directed: bool | None = None) -> Array:
+def clustering(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the clustering coefficient of each node, of a directed graph Fagiolo's."""
     one = OneGraph.of(graph, directed=directed)
-    return rules.clustering(closed_walks(one), directed=one.directed)
+    return rules.clustering(closed_walks(one, device), directed=one.directed)
 
 
-def closed_walks(one: OneGraph) -> Triangles:
+def closed_walks(one: OneGraph, device: str = "auto") -> Triangles:
     """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
-    batch, counts = (one.batch, None) if not one.directed else both_ways(one.batch)
-    found: Triangles = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
-    return found
+    there, counts = one.on_gpu("clustering", device), None
+    if one.directed:
+        batch, counts = both_ways(one.batch)
+        if there:
+            batch, counts = on_device(batch), to_device(counts)
+    else:
+        batch = one.merged_on_gpu() if there else one.batch
+    found = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
+    return Triangles(*map(fetched, found))
 
 
 def communities(
@@ -398,7 +413,7 @@ def betweenness(
     if weighted and device == "gpu":
         raise UsageError("weighted betweenness of one graph is computed on cores, not on a GPU")
     if not weighted and one.on_gpu("betweenness", device):
-        batch = rows_on_device(one.rows, lambda: one.batch, directed=one.directed)
+        batch = one.merged_on_gpu()
         find = kernel("centrality", batch.indptr).betweenness
         nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])
     else:

@@ -35,6 +35,7 @@ SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
 # Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
 # PageRank that are files with a value for each node.
 IN_ROWS = frozenset({"pagerank", "component"})
+OF_TRIANGLES = frozenset({"triangles", "clustering"})
 NODE_VALUES = ("personalization", "nstart", "dangling")
 
 _IGNORED: Rules = (
@@ -79,7 +80,7 @@ _IGNORED: Rules = (
     (
         ("weighted",),
         "on components, triangles and clustering",
-        lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
+        lambda o: o.wanted <= {"component", "strong-component", *OF_TRIANGLES},
     ),
 )
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
@@ -237,8 +238,8 @@ class CentralityOptions:
     @property
     def on_whole_gpu(self) -> bool:
         """Whether kernels that share one graph among all blocks of a GPU compute all metrics."""
-        shared = IN_ROWS if self.weighted else IN_ROWS | {"betweenness"}
-        return self.wanted <= shared
+        shared = IN_ROWS | OF_TRIANGLES
+        return self.wanted <= (shared if self.weighted else shared | {"betweenness"})
 
     def node_values(self) -> dict[str, Path]:
         """Return the files with a value for each node, by option."""

@@ -15,7 +15,7 @@ from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.options import IN_ROWS, CentralityOptions
+from penstock.pipelines.centrality.options import IN_ROWS, OF_TRIANGLES, CentralityOptions
 from penstock.workers.resources.upload import upload, upload_rows
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def gpu_bytes(
     weighted: bool,
     parts: int | None = None,
 ) -> int:
-    """Return the bytes on a GPU of one graph with PageRank, components or betweenness of it.
+    """Return the bytes on a GPU of one graph, and of metrics of it that a whole GPU computes.
 
     parts  ranks that share the edges, unless they are directed: then each sorts all
     """
@@ -261,6 +261,7 @@ def gpu_bytes(
         "pagerank": 60 * nodes + edges // 32 + into,
         "component": (5 * ids + 16 * (parts is not None)) * nodes,
         "betweenness": 124 * nodes + into,
+        **dict.fromkeys(OF_TRIANGLES, 48 * nodes + (ids + 1) * (directed * 2 * edges + edges // 2)),
     }
     most = max((more[name] for name in wanted & more.keys()), default=0)
     return 8 * nodes + edges * (ids + 8 * weighted) + most

@@ -18,7 +18,12 @@ from penstock.limits import cores
 from penstock.pipelines.centrality.base import Base, structures_of
 from penstock.pipelines.centrality.compute import EMPTY, Columns, compute, compute_rows
 from penstock.pipelines.centrality.node_values import kept_values
-from penstock.pipelines.centrality.options import IN_ROWS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import (
+    IN_ROWS,
+    OF_PATHS,
+    OF_TRIANGLES,
+    CentralityOptions,
+)
 from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
     Piece,
@@ -27,6 +32,7 @@ from penstock.pipelines.centrality.pieces import (
     gpu_bytes,
     matrix_bytes,
     on_device,
+    rows_on_device,
 )
 from penstock.pipelines.centrality.sources import (
     Shares,
@@ -179,9 +185,31 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
             found = found.joined(more)
         rest = wanted - OF_PATHS - IN_ROWS
         if rest or task.options.distances:
-            more, distances = _computed(task, piece.batch, rest, nullcontext(), None)
+            more, distances = _rest(task, piece, rest)
             found = found.joined(more)
         task.writer.save(number, piece, found, distances)
+
+
+def _rest(
+    task: CentralityTask, piece: Piece, wanted: frozenset[str]
+) -> tuple[Columns, Array | None]:
+    """Compute other metrics of one graph; of one that only a GPU needs, the host makes no batch."""
+    of_triangles = wanted <= OF_TRIANGLES and not piece.directed and not task.options.distances
+    if resources().device is None or not of_triangles:
+        return _computed(task, piece.batch, wanted, nullcontext(), None)
+    with _on_gpu(task, piece, wanted):
+        batch = rows_on_device(piece.rows, lambda: piece.batch, directed=False)
+        return compute(batch, task.options, wanted), None
+
+
+@contextmanager
+def _on_gpu(task: CentralityTask, piece: Piece, wanted: frozenset[str]) -> Iterator[None]:
+    """Wait for the GPU memory of metrics of one graph."""
+    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
+    given = {"directed": piece.directed, "weighted": task.options.weighted}
+    size = gpu_bytes(nodes, edges, wanted, parts=task.options.parts, **given)
+    with _streams.hold(size, resources().memory_bytes() // 2):
+        yield
 
 
 def compute_on_ranks(
@@ -233,10 +261,7 @@ def _rows(
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.rows, folder
         return
-    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
-    given = {"directed": piece.directed, "weighted": options.weighted}
-    size = gpu_bytes(nodes, edges, options.wanted, parts=options.parts, **given)
-    with _streams.hold(size, resources().memory_bytes() // 2):
+    with _on_gpu(task, piece, options.wanted & IN_ROWS):
         share = None if piece.directed else ranks  # whose in-edges every rank makes
         yield upload_rows(piece.rows, weighted=options.weighted, ranks=share), None
 

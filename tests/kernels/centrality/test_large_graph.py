@@ -280,6 +280,27 @@ def test_betweenness_on_a_gpu_of_one_graph(directed, few, monkeypatch):
             assert first.get().tobytes() == again.get().tobytes()
 
 
+@pytest.mark.gpu
+def test_triangles_on_a_gpu_of_one_graph():
+    import cupy
+
+    from penstock.kernels.cuda import centrality
+    from penstock.pipelines.centrality.pieces import on_device
+
+    # Of a complete graph, nodes have more edges than a block holds.
+    complete = nx.complete_graph(2_100)
+    dense = rows_of(2_110, [(a, b, 1) for a, b in complete.edges], directed=False)
+    for rows in (with_hubs(directed=False), dense):
+        batch = GraphBatch(np.array([0, rows.rows]), rows.indptr, rows.indices)
+        times = (1 + (rows.sources() + rows.indices) % 2).astype(np.int8)
+        for counts in (None, times):
+            wanted = cpu_centrality.triangles(batch, counts)
+            there = None if counts is None else cupy.asarray(counts)
+            found = centrality.triangles(on_device(batch), there)
+            for mine, truth in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(mine.get(), truth)
+
+
 def with_hubs(*, directed, nodes=30_000):
     """Return a graph with rows of many and of no edges."""
     random = np.random.default_rng(3)
