@@ -137,6 +137,12 @@ class OneGraph:
             raise does_not_fit(what, "on a GPU", needs, there, remedy="Give device='cpu'")
         return needs <= there
 
+    def searched_on_gpu(self, metric: str, device: str) -> bool:
+        """Return the same of a metric that searches for shortest paths."""
+        if self.weighted and device == "gpu":
+            raise UsageError(f"weighted {metric} of one graph is computed on cores, not on a GPU")
+        return not self.weighted and self.on_gpu(metric, device)
+
     def rows_for(self, metric: str, device: str) -> Sequence[CSR]:
         """Return the rows where this metric is computed."""
         if not self.on_gpu(metric, device):
@@ -341,16 +347,21 @@ def communities(
 
 
 def closeness(
-    graph: Any, *, weighted: bool = False, wf_improved: bool = True, directed: bool | None = None
+    graph: Any,
+    *,
+    weighted: bool = False,
+    wf_improved: bool = True,
+    directed: bool | None = None,
+    device: str = "auto",
 ) -> Array:
     """Return the closeness of each node, of distances towards it.
 
     Parameters
     ----------
-    graph, directed
+    graph, directed, device
         As for ``pagerank``.
     weighted
-        Weights are lengths.
+        Weights are lengths; then only cores compute it.
     wf_improved
         Scale by the share of the nodes that reach a node (Wasserman and Faust).
 
@@ -360,19 +371,30 @@ def closeness(
         (nodes,) float64.
     """
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return rules.closeness(paths_of(one.batch), one.batch.ptr, improved=wf_improved)
+    return rules.closeness(_all_paths(one, device), np.array([0, one.nodes]), improved=wf_improved)
 
 
-def harmonic(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+def harmonic(
+    graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
+) -> Array:
     """Return the harmonic centrality of each node; arguments as for ``closeness``."""
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return paths_of(one.batch).inverse
+    return _all_paths(one, device).inverse
 
 
-def eccentricity(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+def eccentricity(
+    graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
+) -> Array:
     """Return the eccentricity of each node, infinite if it does not reach all others."""
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return paths_of(one.batch).eccentricity
+    return _all_paths(one, device).eccentricity
+
+
+def _all_paths(one: OneGraph, device: str) -> Paths:
+    if one.searched_on_gpu("closeness", device):
+        batch = one.merged_on_gpu()
+        return Paths(*map(fetched, kernel("centrality", batch.indptr).shortest_paths(batch)))
+    return paths_of(one.batch)
 
 
 def betweenness(
@@ -410,9 +432,7 @@ def betweenness(
     chosen = None if sources is None else np.unique(np.asarray(sources, np.int64))
     if chosen is not None and len(chosen) and not 0 <= chosen[0] <= chosen[-1] < one.nodes:
         raise UsageError("a source is not a node", expected=f"numbers in 0..{one.nodes - 1}")
-    if weighted and device == "gpu":
-        raise UsageError("weighted betweenness of one graph is computed on cores, not on a GPU")
-    if not weighted and one.on_gpu("betweenness", device):
+    if one.searched_on_gpu("betweenness", device):
         batch = one.merged_on_gpu()
         find = kernel("centrality", batch.indptr).betweenness
         nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])

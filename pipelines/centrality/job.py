@@ -61,7 +61,9 @@ def compute_graphs(
     _check(source, options)
     shares = None  # of the sources of one graph
     if source.one and source.edges is not None:
-        shares = Shares.of(source.nodes, int(source.edges[0]), options)
+        workers = _workers(context, source, options)
+        on_gpu = bool(options.wanted & OF_PATHS) and workers.capacity.on_gpu
+        shares = Shares.of(source.nodes, int(source.edges[0]), options, on_gpu=on_gpu)
     _plan(context, source, options, shares)
     began = time.monotonic()
     workers = _workers(context, source, options)
@@ -277,14 +279,15 @@ def _compute_large(
         items = [spec.items for spec in specs.values()]
         opened = workers.tasks("open", open_large, calls, items, "edges", weighted=options.weighted)
         for n, (spec, nodes, edges, failed) in zip(list(specs), opened, strict=True):
-            specs[n], cut[n] = spec, (Shares.of(nodes, edges, options), failed)
+            found = Shares.of(nodes, edges, options, on_gpu=workers.capacity.on_gpu)
+            specs[n], cut[n] = spec, (found, failed)
         _refuse_too_large(workers, list(specs.values()), options)
     drawn, work, ends, resumed = [], [], [], 0
     for n, (each, failed) in cut.items():
         each.save(records, n)
         ends.append((task, n, specs[n], each.count))
         for share in range(each.count if failed is None else 0):
-            if records.done(share_name(n, share)):
+            if records.done(share_name(n, share, each.count)):
                 resumed += 1
                 continue
             drawn.append((specs[n], version, options, records, n, share, each.count))

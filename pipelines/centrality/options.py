@@ -235,12 +235,6 @@ class CentralityOptions:
         """The metrics."""
         return frozenset(self.names)
 
-    @property
-    def on_whole_gpu(self) -> bool:
-        """Whether kernels that share one graph among all blocks of a GPU compute all metrics."""
-        shared = IN_ROWS | OF_TRIANGLES
-        return self.wanted <= (shared if self.weighted else shared | {"betweenness"})
-
     def node_values(self) -> dict[str, Path]:
         """Return the files with a value for each node, by option."""
         given = {name: getattr(self, name) for name in NODE_VALUES}

@@ -14,8 +14,13 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels import kernel
-from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.options import IN_ROWS, OF_TRIANGLES, CentralityOptions
+from penstock.kernels.centrality_rules import SCRATCH, GraphBatch
+from penstock.pipelines.centrality.options import (
+    IN_ROWS,
+    OF_DISTANCES,
+    OF_TRIANGLES,
+    CentralityOptions,
+)
 from penstock.workers.resources.upload import upload, upload_rows
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ _LARGE_COST = 3e10
 _LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in memory is finite
 
 
+_BLOCKS = 264  # at most, of a graph on a GPU
 _UPLOADED = 1 << 28  # bytes of an array from which several threads copy it to a GPU
 ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
 
@@ -248,7 +254,7 @@ def gpu_bytes(
     weighted: bool,
     parts: int | None = None,
 ) -> int:
-    """Return the bytes on a GPU of one graph, and of metrics of it that a whole GPU computes.
+    """Return the bytes on a GPU of one graph and of metrics of it, computed one after another.
 
     parts  ranks that share the edges, unless they are directed: then each sorts all
     """
@@ -260,11 +266,18 @@ def gpu_bytes(
     more = {
         "pagerank": 60 * nodes + edges // 32 + into,
         "component": (5 * ids + 16 * (parts is not None)) * nodes,
-        "betweenness": 124 * nodes + into,
+        "betweenness": _in_blocks(784, nodes) + into if weighted else 124 * nodes + into,
+        "edge-betweenness": _in_blocks(784 if weighted else 660, nodes) + 8 * edges + into,
+        **dict.fromkeys(OF_DISTANCES, into + (_in_blocks(276, nodes) if weighted else 148 * nodes)),
         **dict.fromkeys(OF_TRIANGLES, 48 * nodes + (ids + 1) * (directed * 2 * edges + edges // 2)),
     }
     most = max((more[name] for name in wanted & more.keys()), default=0)
     return 8 * nodes + edges * (ids + 8 * weighted) + most
+
+
+def _in_blocks(each: int, nodes: int) -> int:
+    """Return the bytes of blocks with ``each`` per node, and of their sums: see teams.py."""
+    return sum(max(size * nodes, min(_BLOCKS * size * nodes, SCRATCH)) for size in (each, 24))
 
 
 def on_device(batch: GraphBatch) -> GraphBatch:

@@ -222,7 +222,7 @@ class DirectoryPiece(PieceSpec):
         """Return the bytes per edge and per node, for these metrics."""
         nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
         whole = self.ids is None and not options.distances
-        if whole and on_gpu and options.on_whole_gpu:
+        if whole and on_gpu:
             given = {"directed": self.directed, "weighted": options.weighted}
             edges = self.items - nodes
             return gpu_bytes(nodes, edges, options.wanted, parts=options.parts, **given)

@@ -281,6 +281,26 @@ def test_betweenness_on_a_gpu_of_one_graph(directed, few, monkeypatch):
 
 
 @pytest.mark.gpu
+@DIRECTED
+@pytest.mark.parametrize("few", [1, 16, 1 << 40], ids=["marking", "both", "gathering"])
+def test_distances_on_a_gpu_of_one_graph(directed, few, monkeypatch):
+    from penstock.kernels.cuda import centrality
+    from penstock.pipelines.centrality.pieces import on_device
+
+    monkeypatch.setattr("penstock.kernels.cuda.centrality.words.LEAST_ITEMS", 0)
+    monkeypatch.setattr("penstock.kernels.cuda.centrality.words._FEW", few)
+    path = [(n, n + 1, 1) for n in range(499)]
+    for rows in (with_hubs(directed=directed), rows_of(500, path, directed=directed)):
+        batch = GraphBatch(np.array([0, rows.rows]), rows.indptr, rows.indices, directed=directed)
+        drawn = np.random.default_rng(1).permutation(rows.rows)
+        for sources in (drawn[:3], drawn[:300], None if rows.rows < 1000 else drawn[:600]):
+            wanted = cpu_centrality.shortest_paths(batch, sources)
+            found = centrality.shortest_paths(on_device(batch), sources)
+            for mine, truth in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(mine.get(), truth, rtol=1e-12, atol=0)
+
+
+@pytest.mark.gpu
 def test_triangles_on_a_gpu_of_one_graph():
     import cupy
 

@@ -100,6 +100,8 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         (penstock.components, {}),
         (penstock.betweenness, {"sources": [1, 4, 5, 9, 30]}),
         (penstock.clustering, {}),
+        (penstock.closeness, {}),
+        (penstock.eccentricity, {}),
     ):
         found = compute(path, device="gpu", **options)
         np.testing.assert_allclose(found, compute(path, device="cpu", **options), **CLOSE)
