@@ -27,6 +27,7 @@ from penstock.pipelines.centrality.options import (
     COMMUNITIES,
     OF_DISTANCES,
     OF_PATHS_THROUGH,
+    STRONG,
     CentralityOptions,
 )
 from penstock.workers.resources.device import to_host
@@ -114,7 +115,7 @@ def compute(
     if "component" in wanted:
         nodes["component"] = weak_components(batch)
         graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
-    if "strong-component" in wanted:
+    if STRONG in wanted:
         nodes["strong_component"] = to_host(kernels.strong_components(batch))
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
@@ -141,7 +142,7 @@ def compute_rows(
     threads: int | None = None,
     ranks: Ranks | None = None,
 ) -> Columns:
-    """Compute wanted metrics of IN_ROWS of one graph: on cores, or on the GPU of its rows.
+    """Compute wanted metrics of IN_ROWS or STRONG of one graph: on cores, or on its rows' GPU.
 
     values  of nodes, for PageRank: start, personal and dangling, if given
     folder  for in-edges that exceed memory
@@ -168,6 +169,11 @@ def compute_rows(
         labels = components_of_rows(rows, symmetric=not directed, **shared)
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
+    if STRONG in wanted:
+        find = kernel("strong_components", rows[0].indptr if rows else np.empty(0))
+        labels = find.strong_components(rows, threads=threads)
+        nodes["strong_component"] = labels
+        graphs["strong_components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
 
 

@@ -280,7 +280,7 @@ def components(graph: Any, *, directed: bool | None = None, device: str = "auto"
 def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
     """Return the strongly connected component of each node, numbered as in ``components``."""
     one = OneGraph.of(graph, directed=directed)
-    found: Array = kernel("centrality", _NO_EDGES[0]).strong_components(one.batch)
+    found: Array = kernel("strong_components", _NO_EDGES[0]).strong_components(one.rows)
     return found
 
 

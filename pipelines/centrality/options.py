@@ -36,6 +36,7 @@ SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
 # PageRank that are files with a value for each node.
 IN_ROWS = frozenset({"pagerank", "component"})
 OF_TRIANGLES = frozenset({"triangles", "clustering"})
+STRONG = "strong-component"  # of one graph, likewise in rows, on cores only
 NODE_VALUES = ("personalization", "nstart", "dangling")
 
 _IGNORED: Rules = (
@@ -80,7 +81,7 @@ _IGNORED: Rules = (
     (
         ("weighted",),
         "on components, triangles and clustering",
-        lambda o: o.wanted <= {"component", "strong-component", *OF_TRIANGLES},
+        lambda o: o.wanted <= {"component", STRONG, *OF_TRIANGLES},
     ),
 )
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,

@@ -22,6 +22,7 @@ from penstock.pipelines.centrality.options import (
     IN_ROWS,
     OF_PATHS,
     OF_TRIANGLES,
+    STRONG,
     CentralityOptions,
 )
 from penstock.pipelines.centrality.output import CentralityWriter
@@ -183,7 +184,10 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
             on_ranks = task.options.parts is not None
             more = kept_rows(records, number) if on_ranks else _in_rows(task, spec, piece)
             found = found.joined(more)
-        rest = wanted - OF_PATHS - IN_ROWS
+        if STRONG in wanted:
+            more = compute_rows(piece.rows, task.options, frozenset({STRONG}), {}, directed=True)
+            found = found.joined(more)
+        rest = wanted - OF_PATHS - IN_ROWS - {STRONG}
         if rest or task.options.distances:
             more, distances = _rest(task, piece, rest)
             found = found.joined(more)

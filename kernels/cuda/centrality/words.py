@@ -15,7 +15,7 @@ from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.kernels.cuda.centrality.teams import NULL, incoming
 from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 
-LEAST_ITEMS = 1 << 20  # nodes and edges of a graph
+LEAST_ITEMS = 1 << 22  # nodes and edges of a graph
 _FILE = "centrality/words"
 _WORDS, _THREADS = 4, 256  # as in words.cu
 _SOURCES = 64 * _WORDS

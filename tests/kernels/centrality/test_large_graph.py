@@ -20,11 +20,13 @@ from penstock.kernels.cpu import centrality as cpu_centrality
 from penstock.kernels.cpu import components as cpu_components
 from penstock.kernels.cpu import degrees as cpu_degrees
 from penstock.kernels.cpu import pagerank as cpu_pagerank
+from penstock.kernels.cpu import strong_components as cpu_strong
 from penstock.kernels.cpu import transpose as cpu_transpose
 from penstock.kernels.naive import centrality as naive_centrality
 from penstock.kernels.naive import components as naive_components
 from penstock.kernels.naive import degrees as naive_degrees
 from penstock.kernels.naive import pagerank as naive_pagerank
+from penstock.kernels.naive import strong_components as naive_strong
 from penstock.kernels.naive import transpose as naive_transpose
 from penstock.temporary import TemporaryFolder
 
@@ -197,6 +199,32 @@ def test_components_are_scipys(kernels, drawn, threads):
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
 
 
+@pytest.mark.parametrize("kernels", [naive_strong, cpu_strong], ids=["naive", "cpu"])
+@settings(max_examples=80, deadline=None)
+@given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
+def test_strong_components_are_scipys(kernels, drawn, threads):
+    labels = kernels.strong_components(drawn[1], threads=threads)
+    np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(drawn[1]), "strong"))
+
+
+@pytest.mark.parametrize("kind", ["hubs", "cycles", "long"])
+def test_strong_components_of_a_graph_that_threads_share(kind):
+    nodes, random = 300_000, np.random.default_rng(5)
+    if kind == "hubs":
+        rows = with_hubs(directed=True, nodes=nodes)
+    else:  # of a few nodes each, with edges to later ones; or of paths that are longer than passes
+        order = random.permutation(nodes)
+        size = 5 if kind == "cycles" else 30_000
+        after = np.arange(nodes) + 1
+        after[size - 1 :: size] -= size
+        more = np.sort(random.integers(0, nodes, (2, nodes // 2)), axis=0)
+        ends = np.concatenate([[np.arange(nodes), after], more // size * size], axis=1)
+        rows = CSR.from_edges(order[ends[0]], order[ends[1]], nodes)
+    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
+    wanted = by_scipy(rows, "strong")
+    np.testing.assert_array_equal(cpu_strong.strong_components(cut, threads=4), wanted)
+
+
 @DIRECTED
 @backends("components", cpu_components)
 def test_components_of_a_graph_that_threads_share(kernels, directed):
@@ -343,10 +371,12 @@ def test_distinct_edges_and_loops(kernels, drawn):
     assert kernels.count_edges(rows) == (simple.number_of_edges(), loops)
 
 
-def by_scipy(csr):
+def by_scipy(csr, connection="weak"):
     """Return components in the order of their smallest nodes."""
     matrix = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=(csr.rows,) * 2)
-    _, labels = connected_components(matrix, directed=False)
+    matrix.sum_duplicates()  # among which SciPy searches for ever
+    directed = connection == "strong"
+    _, labels = connected_components(matrix, directed=directed, connection=connection)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
 
