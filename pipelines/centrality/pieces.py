@@ -63,6 +63,7 @@ class Piece:
         """Take a batch, or of one graph whose rows are ``mapped``, how it is made if needed."""
         self._batch, self._mapped, self._directed = batch, mapped, directed
         self.failed, self.graphs, self.nodes = failed, graphs, nodes
+        self._counted: tuple[int, int] | None = None  # distinct edges of one graph, and loops
 
     @cached_property
     def batch(self) -> GraphBatch:
@@ -87,6 +88,11 @@ class Piece:
         """Number of nodes of each graph, (graphs,) int64."""
         return self.batch.sizes if self._mapped is None else np.array([len(self.nodes)])
 
+    def count(self, rows: Sequence[CSR]) -> None:
+        """Count the edges of one graph, where its rows are."""
+        indptr = rows[0].indptr if rows else np.empty(0)
+        self._counted = kernel("degrees", indptr).count_edges(rows)
+
     @property
     def edges(self) -> Array:
         """Number of edges of each graph; parallel ones, and one that is stored both ways, count
@@ -98,9 +104,9 @@ class Piece:
             stored = np.diff(batch.indptr[batch.ptr])
             loops = 0 if batch.directed else self_loops(batch.ptr, batch.indptr, batch.indices)
         else:
-            from penstock.kernels.cpu.degrees import count_edges
-
-            stored, loops = np.array([count_edges(self._mapped)]).T
+            if self._counted is None:
+                self.count(self._mapped)
+            stored, loops = np.array([self._counted]).T
         return np.asarray(stored if self.directed else (stored + loops) // 2)
 
 

@@ -240,6 +240,8 @@ def _in_rows(
         values["start"] = start
     wanted = task.options.wanted & IN_ROWS
     with _rows(task, spec, piece, ranks) as (rows, folder):
+        if ranks is None:
+            piece.count(rows)
         return compute_rows(
             rows,
             task.options,

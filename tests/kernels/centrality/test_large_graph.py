@@ -361,7 +361,7 @@ def with_hubs(*, directed, nodes=30_000):
     return CSR.from_edges(ends[:, 0], ends[:, 1], nodes + 100, weights=weights)
 
 
-@pytest.mark.parametrize("kernels", [naive_degrees, cpu_degrees], ids=["naive", "cpu"])
+@backends("degrees", naive_degrees, cpu_degrees)
 @settings(max_examples=40, deadline=None)
 @given(drawn=row_ranges())
 def test_distinct_edges_and_loops(kernels, drawn):
