@@ -179,10 +179,12 @@ class DirectoryPiece(PieceSpec):
     joined: Path | None = None
 
     def read(self, *, weighted: bool) -> Piece:
-        """Read the graphs from this worker's copy."""
+        """Read the graphs from this worker's copy; a GPU reads one graph once, where it is."""
         from penstock.workers.plugin import resources  # imports Dask, which --help does not need
 
-        graph = _opened(Path(resources().copies(self.path)), self.version)
+        held = resources()
+        once = self.ids is None and held.device is not None
+        graph = _opened(self.path if once else Path(held.copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
         nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
         if self.ids is None:
