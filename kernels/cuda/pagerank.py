@@ -3,8 +3,7 @@
 A step reads every edge once (4 or 8 bytes, and its weight), and gathers 8 bytes per edge, of which
 a sector of 32 comes from memory if no cache has it. Besides the graph, memory holds up to 60 bytes
 per node, and of a directed graph the in-edges, whose making takes 16 bytes per edge (40 with
-weights). Several ranks exchange 8 bytes per node and step, and of an undirected graph each has its
-edges only.
+weights). Several ranks exchange 8 bytes per node and step; each has its edges, or in-edges, only.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def pagerank(
     (out,) = rows
     nodes = out.rows
     weighted = weighted and out.weights is not None
-    into = transpose(rows, weighted=weighted)[0] if directed else out
+    into = transpose(rows, weighted=weighted, ranks=ranks)[0] if directed else out
     sums = cp.diff(out.indptr).astype(np.float64)
     if weighted:  # a step in which each edge gives its weight, and nothing is added
         ones, sums = cp.ones(nodes), cp.empty(nodes)

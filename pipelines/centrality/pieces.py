@@ -262,13 +262,15 @@ def gpu_bytes(
 ) -> int:
     """Return the bytes on a GPU of one graph and of metrics of it, computed one after another.
 
-    parts  ranks that share the edges, unless they are directed: then each sorts all
+    parts  ranks that share the edges, or of directed ones the in-edges
     """
-    if parts is not None and not directed and wanted <= IN_ROWS:
-        edges = -(-edges // parts)
-    ids = id_dtype(nodes).itemsize
+    ids, own = id_dtype(nodes).itemsize, -(-edges // (parts or 1))
+    if not directed and wanted <= IN_ROWS:
+        edges = own
     # In-edges, sorted: their ends twice, and with weights their order and sorted copies.
-    into = directed * (8 * nodes + edges * (16 + ids + 32 * weighted))
+    into = directed * (
+        8 * nodes + (own if wanted <= IN_ROWS else edges) * (16 + ids + 32 * weighted)
+    )
     more = {
         "pagerank": 60 * nodes + edges // 32 + into,
         "component": (5 * ids + 16 * (parts is not None)) * nodes,

@@ -268,7 +268,7 @@ def _rows(
             yield piece.rows, folder
         return
     with _on_gpu(task, piece, options.wanted & IN_ROWS):
-        share = None if piece.directed else ranks  # whose in-edges every rank makes
+        share = None if piece.directed else ranks  # then each takes its in-edges from all
         yield upload_rows(piece.rows, weighted=options.weighted, ranks=share), None
 
 
