@@ -12,13 +12,19 @@ On a GPU, graphs are GAP's kron and urand (R-MAT of equal quadrants), PageRank h
 and betweenness four sources; values must equal those of cores. "from files" takes mapped files to
 values on the host, and its floor is the copy of the graph from pinned memory. The others begin and
 end in device memory; their floor is to read each index once a step (betweenness: twice) and each
-value of a node as often as a step must, at the bandwidth of a copy. Gathers are not counted.
+value of a node as often as a step must, at the bandwidth of a copy. Gathers are not counted. Two
+GPUs, warm ranks of mpiexec, take mapped files to values on the first rank's host, as one does.
+``--only GPU --gpu-scale 27`` has GAP's own size.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -33,7 +39,7 @@ import penstock
 from penstock import Graph, generate
 from penstock.kernels import community_rules
 from penstock.limits import cores
-from penstock.pipelines.centrality.functions import OneGraph
+from penstock.pipelines.centrality.functions import OneGraph, paths_of
 from penstock.threads import spread
 
 CHANGE = 1e-6  # of the ranks in a step
@@ -196,11 +202,125 @@ def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
     return Timed(of_metric[metric] / BANDWIDTH)
 
 
+def as_rank(path: str, metric: str, out: str) -> None:
+    """Compute a metric from files as a rank of mpiexec; the first keeps values and seconds."""
+    from penstock.workers.resources.device import devices_here, local_rank, visible_devices
+
+    here, visible = local_rank(os.environ) or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
+    from penstock.pipelines.centrality.compute import components_of_rows, ranks_of_rows
+    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.exchange_device import device_exchange
+    from penstock.workers.comm.mpi import load_mpi
+    from penstock.workers.comm.wait import Waiter
+    from penstock.workers.resources.upload import upload_rows
+
+    mpi, waiter = load_mpi().COMM_WORLD.Dup(), Waiter()
+    device = device_exchange(mpi, waiter, tuple(range(mpi.size)), "bench", timeout=120)
+    comm = Communicator(mpi, waiter, wait_timeout=60, device=device)
+    graph = Graph.open(Path(path))
+    given = {"directed": False, "tolerance": GAP_CHANGE / graph.num_nodes, "ranks": comm}
+    taken: dict[str, list[float]] = {"files": [], "memory": []}
+    for _ in range(4):
+        comm.barrier()
+        start = time.perf_counter()
+        rows = upload_rows([graph.shard(n) for n in range(graph.num_shards)], ranks=comm)
+        comm.synchronize()
+        held = time.perf_counter()
+        if metric == "PageRank":
+            values = ranks_of_rows(rows, {}, **given)[0]
+        else:
+            values = components_of_rows(rows, symmetric=True, ranks=comm)
+        end = time.perf_counter()
+        taken["files"].append(end - start)
+        taken["memory"].append(end - held)
+    if comm.rank == 0:
+        np.save(Path(out) / "values.npy", values)
+        found = {name: min(seconds[1:]) for name, seconds in taken.items()}
+        (Path(out) / "seconds.json").write_text(json.dumps(found))
+    comm.leave()
+
+
+def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str, float]) -> Timed:
+    """Compute a metric on GPUs of this many ranks."""
+    from penstock.cluster.mpi import mpiexec
+
+    library = mpiexec.loaded_library()
+    launcher = mpiexec.find_launcher(None, library)
+    env = mpiexec.launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
+    words = [sys.executable, "-P", __file__, "--rank", str(graph.path), metric, str(folder)]
+    names = mpiexec.exported_names(env)
+    command = mpiexec.launch_command(
+        launcher, words, ranks=count, hosts=None, gpus=True, exported=names
+    )
+    # Open MPI exits with 1 if a rank does not finalize it, as after NCCL.
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    seconds = folder / "seconds.json"
+    assert seconds.exists(), done.stdout + done.stderr
+    found = json.loads(seconds.read_text())
+    seconds.unlink()
+    kept[f"from device memory, {count}"] = found["memory"]
+    return Timed(found["files"], np.load(folder / "values.npy"))
+
+
+def check_equal(kept: dict[str, float], values: dict[str, Any]) -> dict[str, float]:
+    np.testing.assert_array_equal(values["ours"], values["one GPU"])
+    return kept
+
+
+def two_gpus(graph: Graph, name: str, folder: Path) -> Iterator[Case]:
+    """Yield the cases of two GPUs."""
+    for metric, ratio in (("PageRank", 1.39), ("components", 1.48)):
+        kept: dict[str, float] = {}
+        yield Case(
+            f"{metric}, {name}, 2 GPUs, from files",
+            partial(on_ranks, 2, graph, metric, folder, kept),
+            partial(check_equal, kept),
+            {"one GPU": Side(partial(on_ranks, 1, graph, metric, folder, kept), ratio)},
+            (graph.num_edges, "edges"),
+            rounds=1,
+            needs=[gpus(2)],
+        )
+
+
+def beside_cores(graph: Graph, scale: int) -> Iterator[Case]:
+    """Yield cases of a GPU that cores have, too."""
+    sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 256, replace=False))
+
+    def distances(device: str) -> np.ndarray:
+        one = OneGraph.of(graph)
+        batch = one.merged_on_gpu() if device == "gpu" else one.batch
+        found = paths_of(batch, sources) if device == "cpu" else on_one_gpu(batch)
+        return np.asarray(found.total)
+
+    def on_one_gpu(batch: Any) -> Any:
+        from penstock.kernels.cuda import centrality
+        from penstock.workers.resources.device import to_host
+
+        found = centrality.shortest_paths(batch, sources)
+        return found._replace(total=to_host(found.total))
+
+    for name, call, ratio in (
+        ("clustering", lambda device: penstock.clustering(graph, device=device), None),
+        ("distances from 256 nodes", distances, None),
+    ):
+        yield Case(
+            f"{name}, R-MAT {scale}, GPU, from files",
+            partial(call, "gpu"),
+            check_clustering,
+            {"cores": Side(partial(call, "cpu"), ratio, once=True)},
+            (graph.num_edges, "edges"),
+            rounds=3,
+        )
+
+
 def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
     """Yield the cases of a GPU: of each graph and metric from files, and in device memory."""
     from penstock.workers.resources.upload import upload_rows
 
     folder = given.scratch if given.graphs == "" else Path(given.graphs)
+    if not given.quick:
+        yield from beside_cores(made(folder / f"r{given.scale}", given.scale), given.scale)
     for number, (name, quadrants) in enumerate(GAP_GRAPHS.items()):
         graph = made(folder / f"{name}{given.gpu_scale}", given.gpu_scale, *quadrants)
         sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 4, replace=False))
@@ -228,6 +348,8 @@ def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
                     rounds=3,
                 )
         del rows
+        if name == "kron":
+            yield from two_gpus(graph, f"{name} {given.gpu_scale}", folder)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
@@ -304,6 +426,8 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        sys.exit(as_rank(*sys.argv[2:]))
     sizes = Option("--scale", 20, 14, "of the large graph"), Option("--small", 16, 13, "of others")
     sizes += (Option("--gpu-scale", 24, 18, "of graphs on a GPU"),)
     folder = Option("--graphs", "", "", "a folder to keep graphs in, r22 and so on")

@@ -53,6 +53,11 @@ class GraphBatch:
         return np.diff(self.ptr)
 
 
+# Bytes that the blocks of a GPU have together for graphs that exceed their shared memory, or one
+# block if it needs more.
+SCRATCH = 1 << 33
+
+
 class Paths(NamedTuple):
     """Results of shortest paths from the sources to each node, (nodes,) each.
 

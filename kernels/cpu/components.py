@@ -3,7 +3,8 @@
 Threads join trees by an atomic exchange of a root's parent, always the larger root's, so that the
 smallest node of a component is its root in any order. As in Afforest (Sutton, Ben-Nun and Barak,
 2018), two edges of each node come first: then nearly all nodes of most graphs are in one tree, and
-if edges are stored at both ends, the others of its nodes are not read.
+if edges are stored at both ends, the others of its nodes are not read. Ranks join the forests of
+all after both passes, so that they know the same tree.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer, swap_if_equal
+from penstock.kernels.ranks import Ranks, cuts, passed_around, share
 from penstock.kernels.row_blocks import RowBlock, row_blocks
 from penstock.threads import spread
 
@@ -33,7 +35,8 @@ def new_forest(nodes: int) -> Array:
 
 def union_rows(parent: Array, indptr: Array, indices: Array, first_row: int = 0) -> None:
     """Join row ``first_row + r`` with its neighbours ``indices[indptr[r]:indptr[r + 1]]``."""
-    _join([CSR(indptr, indices, first_row=first_row)], parent, 0, _ALL, -1, None)
+    rows = [CSR(indptr, indices, first_row=first_row)]
+    _join(row_blocks(rows), parent, 0, _ALL, -1, None)
 
 
 def component_labels(parent: Array) -> Array:
@@ -42,22 +45,48 @@ def component_labels(parent: Array) -> Array:
     return labels
 
 
-def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = None) -> Array:
+def components(
+    rows: Sequence[CSR],
+    *,
+    symmetric: bool,
+    threads: int | None = None,
+    ranks: Ranks | None = None,
+) -> Array:
     """Return the component of each node of a graph, given as consecutive row ranges."""
     parent = new_forest(sum(each.rows for each in rows))
-    _join(rows, parent, 0, _FIRST, -1, threads)
-    spread(lambda low: _shorten(parent, low, low + _NODES), range(0, len(parent), _NODES), threads)
+    blocks = row_blocks(rows)
+    mine = blocks[slice(*share(cuts(len(blocks), ranks), ranks))]
+    _join(mine, parent, 0, _FIRST, -1, threads)
+    _meet(parent, threads, ranks)
     giant = -1
     if symmetric and len(parent):
         some = parent[:: max(1, len(parent) // _SAMPLES)]
         roots, counts = np.unique(some, return_counts=True)
         giant = int(roots[counts.argmax()])
-    _join(rows, parent, _FIRST, _ALL, giant, threads)
+    _join(mine, parent, _FIRST, _ALL, giant, threads)
+    if ranks is not None:
+        _meet(parent, threads, ranks)
     return component_labels(parent)
 
 
+def _meet(parent: Array, threads: int | None, ranks: Ranks | None) -> None:
+    """Make each node's root its parent, in the forest of all ranks."""
+
+    def shorten() -> None:
+        starts = range(0, len(parent), _NODES)
+        spread(lambda low: _shorten(parent, low, low + _NODES), starts, threads)
+
+    shorten()
+    if ranks is None or ranks.size == 1:
+        return
+    each_once = np.arange(len(parent) + 1)
+    for other in passed_around(parent.copy(), np.empty_like(parent), ranks):
+        _join(row_blocks([CSR(each_once, other)]), parent, 0, _ALL, -1, threads)
+    shorten()
+
+
 def _join(
-    rows: Sequence[CSR], parent: Array, skip: int, stop: int, giant: int, threads: int | None
+    blocks: Sequence[RowBlock], parent: Array, skip: int, stop: int, giant: int, threads: int | None
 ) -> None:
     """Join all rows with their neighbours ``skip .. stop``, except those in the tree of a node."""
 
@@ -65,7 +94,7 @@ def _join(
         indptr, indices, _, low, high, first_row = block.arrays()
         _join_rows(parent, indptr, indices, low, high, first_row, skip, stop, giant)
 
-    spread(join, row_blocks(rows), threads)
+    spread(join, blocks, threads)
 
 
 @njit(cache=True)

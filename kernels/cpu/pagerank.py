@@ -17,6 +17,7 @@ from penstock.csr import CSR
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.transpose import transpose
 from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.ranks import Ranks, cuts, gather, share
 from penstock.kernels.row_blocks import RowBlock, row_blocks
 from penstock.threads import spread
 
@@ -42,18 +43,20 @@ def pagerank(
     dangling: Array | None = None,
     folder: Path | None = None,
     threads: int | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Array, int]:
     """Return PageRank, (nodes,) float64, and the number of steps, or -1 if ``most`` are too few."""
     nodes = sum(each.rows for each in rows)
     if nodes == 0:
         return np.zeros(0), 1
-    sums = _sums(rows, nodes, weighted=weighted, threads=threads)
+    sums = _sums(rows, nodes, weighted, threads, ranks)
     none = np.empty(0)
     personal = none if personal is None else personal
     given = _Vectors(sums, personal, personal if dangling is None else dangling)
     if directed:
         rows = transpose(rows, weighted=weighted, folder=folder, threads=threads)
     blocks = row_blocks(rows)
+    shares, nodes_of = _shares(blocks, nodes, ranks)
     x = np.full(nodes, 1 / nodes) if start is None else np.array(start, np.float64)
     gives, then = np.empty(nodes), np.empty(nodes)
     np.divide(x, sums, out=gives, where=sums > 0)
@@ -67,23 +70,41 @@ def pagerank(
             *block.arrays(weighted=weighted), gives, *given, lost, damping, x, then
         )
 
+    steps = -1
     for step in range(1, most + 1):
-        spread(pull, range(len(blocks)), threads)
+        spread(pull, range(*share(shares, ranks)), threads)
+        gather(then, nodes_of, ranks)
+        gather(parts, shares, ranks)
         change, lost = (float(each) for each in parts.sum(0))
         gives, then = then, gives
         if change < nodes * tolerance:
-            return x, step
-    return x, -1
+            steps = step
+            break
+    gather(x, nodes_of, ranks)
+    return x, steps
 
 
-def _sums(rows: Sequence[CSR], nodes: int, *, weighted: bool, threads: int | None) -> Array:
+def _shares(
+    blocks: Sequence[RowBlock], nodes: int, ranks: Ranks | None
+) -> tuple[list[int], list[int]]:
+    """Return where each rank's blocks begin, and its nodes."""
+    firsts = [*(each.rows.first_row + each.low for each in blocks), nodes]
+    shares = cuts(len(blocks), ranks)
+    return shares, [firsts[block] for block in shares]
+
+
+def _sums(
+    rows: Sequence[CSR], nodes: int, weighted: bool, threads: int | None, ranks: Ranks | None
+) -> Array:
     """Return the sum of the weights of the edges of each row."""
-    found = np.empty(nodes)
+    found, blocks = np.empty(nodes), row_blocks(rows)
+    shares, nodes_of = _shares(blocks, nodes, ranks)
 
     def add(block: RowBlock) -> None:
         _add(*block.arrays(weighted=weighted), found)
 
-    spread(add, row_blocks(rows), threads)
+    spread(add, blocks[slice(*share(shares, ranks))], threads)
+    gather(found, nodes_of, ranks)
     return found
 
 

@@ -44,22 +44,23 @@ __device__ void link(Id* parent, Id a, Id b) {
   }
 }
 
-// Join each node with its neighbour number `which`.
+// Join each node with its neighbour number `which`, by the edges low .. high of this rank.
 template <typename Id>
-__global__ void join_first(long long nodes, const long long* indptr, const Id* indices, int which,
-                           Id* parent) {
+__global__ void join_first(long long nodes, long long low, long long high, const long long* indptr,
+                           const Id* indices, int which, Id* parent) {
   for (long long node = thread_number(); node < nodes; node += thread_count()) {
     const long long edge = indptr[node] + which;
-    if (edge < indptr[node + 1]) link(parent, static_cast<Id>(node), indices[edge]);
+    if (low <= edge && edge < min(high, indptr[node + 1])) link(parent, static_cast<Id>(node), indices[edge]);
   }
 }
 
-// Join each node with its neighbours from number `skip` on, but not the nodes below `giant`, a root.
+// The same of its neighbours from number `skip` on, but not of the nodes below `giant`, a root.
 template <typename Id>
-__global__ void join_edges(long long nodes, long long edges, const long long* indptr,
-                           const Id* indices, int skip, long long giant, Id* parent) {
+__global__ void join_edges(long long nodes, long long begin, long long stop,
+                           const long long* indptr, const Id* indices, int skip, long long giant,
+                           Id* parent) {
   const int lane = threadIdx.x % 32;
-  for (long long first = thread_number() / 32 * TOGETHER; first < edges;
+  for (long long first = begin + thread_number() / 32 * TOGETHER; first < stop;
        first += thread_count() / 32 * TOGETHER) {
     long long low = 0, high = nodes;  // the last row that begins at `first` or before
     while (high - low > 1) {
@@ -68,7 +69,7 @@ __global__ void join_edges(long long nodes, long long edges, const long long* in
     }
     long long row = low, from = 0, end = -1;
     bool known = false;
-    const long long last = min(first + TOGETHER, edges);
+    const long long last = min(first + TOGETHER, stop);
     for (long long edge = first + lane; edge < last; edge += 32) {
       if (edge >= end) {
         while (edge >= (end = indptr[row + 1])) ++row;

@@ -4,6 +4,7 @@
 // no row is too long and none too short. Gathered values go through shared memory, a thread adds EACH
 // of them, and what threads and blocks leave of a row is added in one order: sums are the same in
 // every run and on every GPU. Edges are read once, past the caches, which hold values of nodes.
+// Tiles are numbered over the whole graph; a rank has some, and the indices of their edges.
 //
 // instance: pull<int, None>
 // instance: pull<int, float>
@@ -88,15 +89,15 @@ __device__ __forceinline__ void over_block(double* a, double* b) {
 // parts    of each tile, as in `totals`, of its other rows
 template <typename Id, typename Weight>
 __global__ void __launch_bounds__(THREADS, 5)
-    pull(long long nodes, long long edges, const long long* indptr, const Id* indices,
-         const Weight* weights, const long long* starts, const double* gives, const double* sums,
-         const double* personal, const double* dangling, const double* totals, double damping,
-         double* x, double* then, double* firsts, double* carries, double* parts) {
+    pull(long long first_tile, long long nodes, long long edges, const long long* indptr,
+         const Id* indices, const Weight* weights, const long long* starts, const double* gives,
+         const double* sums, const double* personal, const double* dangling, const double* totals,
+         double damping, double* x, double* then, double* firsts, double* carries, double* parts) {
   __shared__ double values[ITEMS];  // of the tile's edges, then sums of its rows
   __shared__ int ends[ITEMS];
   __shared__ int first_row[WARPS], last_row[WARPS];
   __shared__ double left[WARPS];
-  const long long tile = blockIdx.x;
+  const long long tile = first_tile + blockIdx.x;
   const long long row0 = starts[tile], edge0 = tile * ITEMS - row0;
   const int rows = static_cast<int>(starts[tile + 1] - row0);
   const int items = static_cast<int>(min(static_cast<long long>(ITEMS), nodes + edges - tile * ITEMS));
@@ -179,36 +180,33 @@ __global__ void __launch_bounds__(THREADS, 5)
   if (threadIdx.x == 0) parts[2 * tile] = change, parts[2 * tile + 1] = losing;
 }
 
-// Complete the rows that several tiles have, one warp per tile, and add up `parts` by blocks.
+// Complete the rows that several tiles have, one warp per tile.
+//
+// first, tiles  the first tile of this rank, and one after its last
 __global__ void __launch_bounds__(THREADS)
-    finish_rows(long long tiles, long long nodes, const long long* indptr, const long long* starts,
-                const double* sums, const double* personal, const double* dangling,
-                const double* totals, double damping, double* x, double* then,
-                const double* firsts, const double* carries, const double* parts,
-                double* of_blocks) {
+    finish_rows(long long first, long long tiles, long long nodes, const long long* indptr,
+                const long long* starts, const double* sums, const double* personal,
+                const double* dangling, const double* totals, double damping, double* x,
+                double* then, const double* firsts, const double* carries, double* parts) {
   const Step step = {sums, personal, dangling, totals[1], damping, 1.0 / nodes, x, then};
   const int lane = threadIdx.x % 32;
-  double change = 0, losing = 0;
-  for (long long tile = penstock::thread_number() / 32; tile < tiles;
+  for (long long tile = first + penstock::thread_number() / 32; tile < tiles;
        tile += penstock::thread_count() / 32) {
     const long long row = starts[tile];
-    if (lane == 0) change += parts[2 * tile], losing += parts[2 * tile + 1];
     if (starts[tile + 1] == row || indptr[row] >= tile * ITEMS - row) continue;
     double sum = 0;
     for (long long i = (row + indptr[row]) / ITEMS + lane; i < tile; i += 32) sum += carries[i];
     for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(ALL, sum, half);
-    if (lane == 0) step(row, firsts[tile] + sum, &change, &losing);
+    if (lane == 0) step(row, firsts[tile] + sum, &parts[2 * tile], &parts[2 * tile + 1]);
   }
-  over_block(&change, &losing);
-  if (threadIdx.x == 0) of_blocks[2 * blockIdx.x] = change, of_blocks[2 * blockIdx.x + 1] = losing;
 }
 
-// Add up the numbers of all blocks, by one.
+// Add up pairs of numbers, to one pair of each block.
 __global__ void __launch_bounds__(THREADS)
-    add_parts(int count, const double* of_blocks, double* totals) {
+    add_parts(long long count, const double* parts, double* sums) {
   double change = 0, losing = 0;
-  for (int i = threadIdx.x; i < count; i += THREADS)
-    change += of_blocks[2 * i], losing += of_blocks[2 * i + 1];
+  for (long long i = penstock::thread_number(); i < count; i += penstock::thread_count())
+    change += parts[2 * i], losing += parts[2 * i + 1];
   over_block(&change, &losing);
-  if (threadIdx.x == 0) totals[0] = change, totals[1] = losing;
+  if (threadIdx.x == 0) sums[2 * blockIdx.x] = change, sums[2 * blockIdx.x + 1] = losing;
 }

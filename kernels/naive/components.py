@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
+from penstock.kernels.ranks import Ranks
 
 
 def new_forest(nodes: int) -> Array:
@@ -42,11 +43,18 @@ def component_labels(parent: Array) -> Array:
     return np.unique(roots, return_inverse=True)[1].astype(parent.dtype)
 
 
-def components(rows: Sequence[CSR], *, symmetric: bool, threads: int | None = None) -> Array:
+def components(
+    rows: Sequence[CSR],
+    *,
+    symmetric: bool,
+    threads: int | None = None,
+    ranks: Ranks | None = None,
+) -> Array:
     """Return the component of each node of a graph, given as consecutive row ranges.
 
     symmetric  every edge is stored at both ends: then most need not be read
     threads    [default: all cores]; they do not change the result
+    ranks      as in pagerank.py
     """
     parent = new_forest(sum(each.rows for each in rows))
     for each in rows:

@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR
+from penstock.kernels.ranks import Ranks
 
 
 def pagerank(
@@ -29,6 +30,7 @@ def pagerank(
     dangling: Array | None = None,
     folder: Path | None = None,
     threads: int | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Array, int]:
     """Return PageRank, (nodes,) float64, and the number of steps, or -1 if ``most`` are too few.
 
@@ -40,6 +42,8 @@ def pagerank(
               zero only, gives [default: as ``personal``]
     folder    for the in-edges of a directed graph that exceeds memory [default: in memory]
     threads   [default: all cores]; they do not change the result
+    ranks     which compute it together, each with these arguments, and all get the result, which
+              they do not change
 
     It has converged if a step changes it by less than ``tolerance`` per node.
     """

@@ -39,7 +39,7 @@ _GRAPHS = declare.Source(
 )
 
 
-@declare.job("centrality", reads=_GRAPHS, writes="centrality", on_gpu=True)
+@declare.job("centrality", reads=_GRAPHS, writes="centrality", passing=("parts",), on_gpu=True)
 def centrality_of_files(
     context: declare.Context, graphs: CentralityInput, out: Output, options: CentralityOptions
 ) -> CentralityReport:

@@ -22,10 +22,12 @@ from penstock.kernels.centrality_rules import (
     clustering,
 )
 from penstock.kernels.community_rules import adjacency, communities, modularity
+from penstock.kernels.ranks import Ranks
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
     OF_DISTANCES,
     OF_PATHS_THROUGH,
+    STRONG,
     CentralityOptions,
 )
 from penstock.workers.resources.device import to_host
@@ -113,7 +115,7 @@ def compute(
     if "component" in wanted:
         nodes["component"] = weak_components(batch)
         graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
-    if "strong-component" in wanted:
+    if STRONG in wanted:
         nodes["strong_component"] = to_host(kernels.strong_components(batch))
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
@@ -137,12 +139,16 @@ def compute_rows(
     *,
     directed: bool,
     folder: Path | None = None,
+    threads: int | None = None,
+    ranks: Ranks | None = None,
 ) -> Columns:
-    """Compute wanted metrics of IN_ROWS of one graph: on all cores, or on the GPU of its rows.
+    """Compute wanted metrics of IN_ROWS or STRONG of one graph: on cores, or on its rows' GPU.
 
     values  of nodes, for PageRank: start, personal and dangling, if given
     folder  for in-edges that exceed memory
+    threads, ranks  see kernels/naive/pagerank.py
     """
+    shared = {"threads": threads, "ranks": ranks}
     nodes: dict[str, Array] = {}
     graphs: dict[str, Array] = {}
     unfinished = none = np.empty(0, np.int64)
@@ -156,12 +162,18 @@ def compute_rows(
             tolerance=options.tol,
             most=options.max_iter,
             folder=folder,
+            **shared,
         )
         unfinished = np.flatnonzero([steps < 0])
     if "component" in wanted:
-        labels = components_of_rows(rows, symmetric=not directed)
+        labels = components_of_rows(rows, symmetric=not directed, **shared)
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
+    if STRONG in wanted:
+        find = kernel("strong_components", rows[0].indptr if rows else np.empty(0))
+        labels = find.strong_components(rows, threads=threads)
+        nodes["strong_component"] = labels
+        graphs["strong_components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
 
 
@@ -177,10 +189,10 @@ def ranks_of_rows(
     return fetched(ranks), steps
 
 
-def components_of_rows(rows: Sequence[CSR], *, symmetric: bool) -> Array:
+def components_of_rows(rows: Sequence[CSR], **options: Any) -> Array:
     """Return the component of each node, computed where the rows are."""
     indptr = rows[0].indptr if rows else np.empty(0)
-    return fetched(kernel("components", indptr).components(rows, symmetric=symmetric))
+    return fetched(kernel("components", indptr).components(rows, **options))
 
 
 def fetched(values: AnyArray) -> Array:
@@ -272,12 +284,11 @@ def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -
     """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
-    if "triangles" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, threads=threads)
-        found["triangles"] = to_host(walks.closed) // 2
+    walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
+    walks = type(walks)(*map(to_host, walks))
+    if "triangles" in wanted:  # only of undirected graphs
+        found["triangles"] = walks.closed // 2
     if "clustering" in wanted:
-        walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
-        walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)
     return found
 

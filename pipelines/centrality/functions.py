@@ -32,10 +32,15 @@ from penstock.pipelines.centrality.compute import (
     ranks_of_rows,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES
-from penstock.pipelines.centrality.pieces import LARGE_ITEMS, gpu_bytes, rows_on_device
+from penstock.pipelines.centrality.pieces import (
+    LARGE_ITEMS,
+    gpu_bytes,
+    on_device,
+    rows_on_device,
+)
 from penstock.sizes import does_not_fit
 from penstock.threads import spread
-from penstock.workers.resources.device import computes_on_gpu, gpu
+from penstock.workers.resources.device import computes_on_gpu, gpu, to_device
 from penstock.workers.resources.pool import gpu_memory
 from penstock.workers.resources.upload import upload_rows
 
@@ -132,11 +137,21 @@ class OneGraph:
             raise does_not_fit(what, "on a GPU", needs, there, remedy="Give device='cpu'")
         return needs <= there
 
+    def searched_on_gpu(self, metric: str, device: str) -> bool:
+        """Return the same of a metric that searches for shortest paths."""
+        if self.weighted and device == "gpu":
+            raise UsageError(f"weighted {metric} of one graph is computed on cores, not on a GPU")
+        return not self.weighted and self.on_gpu(metric, device)
+
     def rows_for(self, metric: str, device: str) -> Sequence[CSR]:
         """Return the rows where this metric is computed."""
         if not self.on_gpu(metric, device):
             return self.rows
         return upload_rows(self.rows, weighted=self.weighted)
+
+    def merged_on_gpu(self) -> GraphBatch:
+        """Return the graph without weights on this process' GPU, with parallel edges merged."""
+        return rows_on_device(self.rows, lambda: self.batch, directed=self.directed)
 
     @cached_property
     def batch(self) -> GraphBatch:
@@ -265,29 +280,35 @@ def components(graph: Any, *, directed: bool | None = None, device: str = "auto"
 def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
     """Return the strongly connected component of each node, numbered as in ``components``."""
     one = OneGraph.of(graph, directed=directed)
-    found: Array = kernel("centrality", _NO_EDGES[0]).strong_components(one.batch)
+    found: Array = kernel("strong_components", _NO_EDGES[0]).strong_components(one.rows)
     return found
 
 
-def triangles(graph: Any) -> Array:
+def triangles(graph: Any, *, device: str = "auto") -> Array:
     """Return the number of triangles of each node of an undirected graph; loops are ignored."""
     one = OneGraph.of(graph)
     if one.directed:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    return np.asarray(closed_walks(one).closed // 2)
+    return np.asarray(closed_walks(one, device).closed // 2)
 
 
-def clustering(graph: Any, *, directed: bool | None = None) -> Array:
+def clustering(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the clustering coefficient of each node, of a directed graph Fagiolo's."""
     one = OneGraph.of(graph, directed=directed)
-    return rules.clustering(closed_walks(one), directed=one.directed)
+    return rules.clustering(closed_walks(one, device), directed=one.directed)
 
 
-def closed_walks(one: OneGraph) -> Triangles:
+def closed_walks(one: OneGraph, device: str = "auto") -> Triangles:
     """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
-    batch, counts = (one.batch, None) if not one.directed else both_ways(one.batch)
-    found: Triangles = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
-    return found
+    there, counts = one.on_gpu("clustering", device), None
+    if one.directed:
+        batch, counts = both_ways(one.batch)
+        if there:
+            batch, counts = on_device(batch), to_device(counts)
+    else:
+        batch = one.merged_on_gpu() if there else one.batch
+    found = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
+    return Triangles(*map(fetched, found))
 
 
 def communities(
@@ -326,16 +347,21 @@ def communities(
 
 
 def closeness(
-    graph: Any, *, weighted: bool = False, wf_improved: bool = True, directed: bool | None = None
+    graph: Any,
+    *,
+    weighted: bool = False,
+    wf_improved: bool = True,
+    directed: bool | None = None,
+    device: str = "auto",
 ) -> Array:
     """Return the closeness of each node, of distances towards it.
 
     Parameters
     ----------
-    graph, directed
+    graph, directed, device
         As for ``pagerank``.
     weighted
-        Weights are lengths.
+        Weights are lengths; then only cores compute it.
     wf_improved
         Scale by the share of the nodes that reach a node (Wasserman and Faust).
 
@@ -345,19 +371,30 @@ def closeness(
         (nodes,) float64.
     """
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return rules.closeness(paths_of(one.batch), one.batch.ptr, improved=wf_improved)
+    return rules.closeness(_all_paths(one, device), np.array([0, one.nodes]), improved=wf_improved)
 
 
-def harmonic(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+def harmonic(
+    graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
+) -> Array:
     """Return the harmonic centrality of each node; arguments as for ``closeness``."""
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return paths_of(one.batch).inverse
+    return _all_paths(one, device).inverse
 
 
-def eccentricity(graph: Any, *, weighted: bool = False, directed: bool | None = None) -> Array:
+def eccentricity(
+    graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
+) -> Array:
     """Return the eccentricity of each node, infinite if it does not reach all others."""
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    return paths_of(one.batch).eccentricity
+    return _all_paths(one, device).eccentricity
+
+
+def _all_paths(one: OneGraph, device: str) -> Paths:
+    if one.searched_on_gpu("closeness", device):
+        batch = one.merged_on_gpu()
+        return Paths(*map(fetched, kernel("centrality", batch.indptr).shortest_paths(batch)))
+    return paths_of(one.batch)
 
 
 def betweenness(
@@ -395,10 +432,8 @@ def betweenness(
     chosen = None if sources is None else np.unique(np.asarray(sources, np.int64))
     if chosen is not None and len(chosen) and not 0 <= chosen[0] <= chosen[-1] < one.nodes:
         raise UsageError("a source is not a node", expected=f"numbers in 0..{one.nodes - 1}")
-    if weighted and device == "gpu":
-        raise UsageError("weighted betweenness of one graph is computed on cores, not on a GPU")
-    if not weighted and one.on_gpu("betweenness", device):
-        batch = rows_on_device(one.rows, lambda: one.batch, directed=one.directed)
+    if one.searched_on_gpu("betweenness", device):
+        batch = one.merged_on_gpu()
         find = kernel("centrality", batch.indptr).betweenness
         nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])
     else:

@@ -29,6 +29,7 @@ from penstock.pipelines.centrality.sources import (
     Shares,
     error_bound,
     open_large,
+    rows_name,
     share_bytes,
     share_name,
     sum_share,
@@ -36,6 +37,7 @@ from penstock.pipelines.centrality.sources import (
 from penstock.pipelines.centrality.tasks import (
     REMEDY,
     CentralityTask,
+    compute_on_ranks,
     compute_pieces,
     finish_graph,
 )
@@ -59,10 +61,12 @@ def compute_graphs(
     _check(source, options)
     shares = None  # of the sources of one graph
     if source.one and source.edges is not None:
-        shares = Shares.of(source.nodes, int(source.edges[0]), options)
+        workers = _workers(context, source, options)
+        on_gpu = bool(options.wanted & OF_PATHS) and workers.capacity.on_gpu
+        shares = Shares.of(source.nodes, int(source.edges[0]), options, on_gpu=on_gpu)
     _plan(context, source, options, shares)
     began = time.monotonic()
-    workers = context.workers(input_bytes=source.bytes)
+    workers = _workers(context, source, options)
     specs = source.prepare(workers, out)
     if isinstance(source, DirectoryInput):
         keep_values(source.graph, options.node_values(), out.pieces)
@@ -125,6 +129,12 @@ def _check(source: CentralityInput, options: CentralityOptions) -> None:
         )
 
 
+def _workers(context: Context, source: CentralityInput, options: CentralityOptions) -> Workers:
+    """Return the workers, which are ranks if these share one graph."""
+    ranks = None if options.parts == 1 else options.parts
+    return context.workers(input_bytes=source.bytes, ranks=ranks)
+
+
 def _plan(
     context: Context, source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> None:
@@ -137,7 +147,7 @@ def _plan(
         how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
         if shares is not None and options.wanted & OF_PATHS:
             how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
-        workers = context.workers(input_bytes=source.bytes)
+        workers = _workers(context, source, options)
         joined = shares is not None and _joins_shards(source, shares, options, workers)
         most = max((spec.bytes(options) for spec in specs), default=0)
         memory = Need(most, workers.task_capacity.worker_memory, "on every worker")
@@ -150,7 +160,8 @@ def _plan(
     if specs is not None and source.one and workers.capacity.on_gpu:
         needs = specs[0].bytes(options, on_gpu=True)
         memory = workers.capacity.need(needs, _OTHER_DEVICE)
-        steps[0] = "compute", f"{how}; the graph on the GPU"
+        where = "the GPU" if options.parts is None else f"GPUs of {plural(options.parts, 'rank')}"
+        steps[0] = "compute", f"{how}; the graph on {where}"
     elif specs is not None and source.one and options.wanted & IN_ROWS:
         memory, more, how = _in_rows(specs[0], options, memory)
         steps.append((", ".join(name for name in options.names if name in IN_ROWS), how))
@@ -167,7 +178,8 @@ def _plan(
 
 def _in_rows(spec: PieceSpec, options: CentralityOptions, memory: Need) -> tuple[Need, int, str]:
     """Return the memory, the scratch disk, and the way of the metrics that read rows in order."""
-    how = "rows mapped and read in order by all cores of one worker"
+    where = "one worker" if options.parts is None else plural(options.parts, "rank")
+    how = f"rows mapped and read in order by all cores of {where}"
     needs = spec.in_edges(options)
     if not needs:
         return memory, 0, how
@@ -267,19 +279,24 @@ def _compute_large(
         items = [spec.items for spec in specs.values()]
         opened = workers.tasks("open", open_large, calls, items, "edges", weighted=options.weighted)
         for n, (spec, nodes, edges, failed) in zip(list(specs), opened, strict=True):
-            specs[n], cut[n] = spec, (Shares.of(nodes, edges, options), failed)
+            found = Shares.of(nodes, edges, options, on_gpu=workers.capacity.on_gpu)
+            specs[n], cut[n] = spec, (found, failed)
         _refuse_too_large(workers, list(specs.values()), options)
     drawn, work, ends, resumed = [], [], [], 0
     for n, (each, failed) in cut.items():
         each.save(records, n)
         ends.append((task, n, specs[n], each.count))
         for share in range(each.count if failed is None else 0):
-            if records.done(share_name(n, share)):
+            if records.done(share_name(n, share, each.count)):
                 resumed += 1
                 continue
             drawn.append((specs[n], version, options, records, n, share, each.count))
             work.append(len(each.share(share)))
     workers.tasks("sources", sum_share, drawn, work, "sources")
+    if options.parts is not None and not records.done(rows_name(0)):
+        given = task, 0, specs[0], max(1, workers.capacity.cores)
+        title = ", ".join(name for name in options.names if name in IN_ROWS)
+        workers.ranks(compute_on_ranks, given, ranks=options.parts, title=title)
     workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
     return resumed
 

@@ -32,6 +32,12 @@ OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
+# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
+# PageRank that are files with a value for each node.
+IN_ROWS = frozenset({"pagerank", "component"})
+OF_TRIANGLES = frozenset({"triangles", "clustering"})
+STRONG = "strong-component"  # of one graph, likewise in rows, on cores only
+NODE_VALUES = ("personalization", "nstart", "dangling")
 
 _IGNORED: Rules = (
     (("wf_improved",), "without closeness", lambda o: "closeness" not in o.wanted),
@@ -66,6 +72,7 @@ _IGNORED: Rules = (
         lambda o: not o.wanted & {"leiden", "louvain"},
     ),
     (("weight",), "without --weighted", lambda o: not o.weighted),
+    (("parts",), "without pagerank or component", lambda o: not o.wanted & IN_ROWS),
     (
         ("base",),
         "with --distances or edge-betweenness, which are of no node or graph",
@@ -74,18 +81,14 @@ _IGNORED: Rules = (
     (
         ("weighted",),
         "on components, triangles and clustering",
-        lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
+        lambda o: o.wanted <= {"component", STRONG, *OF_TRIANGLES},
     ),
 )
-# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
-# PageRank that are files with a value for each node.
-IN_ROWS = frozenset({"pagerank", "component"})
-NODE_VALUES = ("personalization", "nstart", "dangling")
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
 # edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
     (
-        ("samples", "epsilon", "personalization", "nstart", "dangling"),
+        ("samples", "epsilon", "personalization", "nstart", "dangling", "parts"),
         "except on one large graph: make it a directory with penstock etl",
         lambda o, kind: kind != "graph",
     ),
@@ -173,6 +176,9 @@ class CentralityOptions:
     """random seed of the samples, and of the order in which communities are found"""
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 if that is faster (on GPUs)"""
+    parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
+    """pagerank and component of one large graph: compute them on this many ranks, each with a share
+    of the edges [default: on one worker]"""
 
     format: Literal["auto", "graph", "zoo", "json", "edgelists", "tu"] = "auto"
     """format of the input, if it is not a graph or zoo of Penstock: zoo (tables with a column
@@ -229,12 +235,6 @@ class CentralityOptions:
     def wanted(self) -> frozenset[str]:
         """The metrics."""
         return frozenset(self.names)
-
-    @property
-    def on_whole_gpu(self) -> bool:
-        """Whether kernels that share one graph among all blocks of a GPU compute all metrics."""
-        shared = IN_ROWS if self.weighted else IN_ROWS | {"betweenness"}
-        return self.wanted <= shared
 
     def node_values(self) -> dict[str, Path]:
         """Return the files with a value for each node, by option."""

@@ -127,7 +127,8 @@ def save_manifest(
     columns: dict[str, Any] = {}
     if specs and specs[0].ids is not None:
         columns["graph_id"] = pa.chunked_array(ids, specs[0].ids.type)
-    columns["reason"] = pa.array(reasons, pa.string())
+    # Arrow imports pandas to make an array of a list.
+    columns["reason"] = pa.array(reasons, pa.string()) if reasons else pa.nulls(0, pa.string())
     files.append(_write(writer.records.result, "failures.parquet", columns))
     total["failed"] = len(reasons)
     out.describe(FORMAT, {**about, **total, "files": file_table(files)})

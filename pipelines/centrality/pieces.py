@@ -14,8 +14,13 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels import kernel
-from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.kernels.centrality_rules import SCRATCH, GraphBatch
+from penstock.pipelines.centrality.options import (
+    IN_ROWS,
+    OF_DISTANCES,
+    OF_TRIANGLES,
+    CentralityOptions,
+)
 from penstock.workers.resources.upload import upload, upload_rows
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ _LARGE_COST = 3e10
 _LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in memory is finite
 
 
+_BLOCKS = 264  # at most, of a graph on a GPU
 _UPLOADED = 1 << 28  # bytes of an array from which several threads copy it to a GPU
 ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
 
@@ -57,6 +63,7 @@ class Piece:
         """Take a batch, or of one graph whose rows are ``mapped``, how it is made if needed."""
         self._batch, self._mapped, self._directed = batch, mapped, directed
         self.failed, self.graphs, self.nodes = failed, graphs, nodes
+        self._counted: tuple[int, int] | None = None  # distinct edges of one graph, and loops
 
     @cached_property
     def batch(self) -> GraphBatch:
@@ -81,6 +88,11 @@ class Piece:
         """Number of nodes of each graph, (graphs,) int64."""
         return self.batch.sizes if self._mapped is None else np.array([len(self.nodes)])
 
+    def count(self, rows: Sequence[CSR]) -> None:
+        """Count the edges of one graph, where its rows are."""
+        indptr = rows[0].indptr if rows else np.empty(0)
+        self._counted = kernel("degrees", indptr).count_edges(rows)
+
     @property
     def edges(self) -> Array:
         """Number of edges of each graph; parallel ones, and one that is stored both ways, count
@@ -92,9 +104,9 @@ class Piece:
             stored = np.diff(batch.indptr[batch.ptr])
             loops = 0 if batch.directed else self_loops(batch.ptr, batch.indptr, batch.indices)
         else:
-            from penstock.kernels.cpu.degrees import count_edges
-
-            stored, loops = np.array([count_edges(self._mapped)]).T
+            if self._counted is None:
+                self.count(self._mapped)
+            stored, loops = np.array([self._counted]).T
         return np.asarray(stored if self.directed else (stored + loops) // 2)
 
 
@@ -240,19 +252,40 @@ def device_bytes(batch: GraphBatch) -> int:
 
 
 def gpu_bytes(
-    nodes: int, edges: int, wanted: frozenset[str], *, directed: bool, weighted: bool
+    nodes: int,
+    edges: int,
+    wanted: frozenset[str],
+    *,
+    directed: bool,
+    weighted: bool,
+    parts: int | None = None,
 ) -> int:
-    """Return the bytes on a GPU of one graph with PageRank, components or betweenness of it."""
-    ids = id_dtype(nodes).itemsize
+    """Return the bytes on a GPU of one graph and of metrics of it, computed one after another.
+
+    parts  ranks that share the edges, or of directed ones the in-edges
+    """
+    ids, own = id_dtype(nodes).itemsize, -(-edges // (parts or 1))
+    if not directed and wanted <= IN_ROWS:
+        edges = own
     # In-edges, sorted: their ends twice, and with weights their order and sorted copies.
-    into = directed * (8 * nodes + edges * (16 + ids + 32 * weighted))
+    into = directed * (
+        8 * nodes + (own if wanted <= IN_ROWS else edges) * (16 + ids + 32 * weighted)
+    )
     more = {
         "pagerank": 60 * nodes + edges // 32 + into,
-        "component": 5 * ids * nodes,
-        "betweenness": 124 * nodes + into,
+        "component": (5 * ids + 16 * (parts is not None)) * nodes,
+        "betweenness": _in_blocks(784, nodes) + into if weighted else 124 * nodes + into,
+        "edge-betweenness": _in_blocks(784 if weighted else 660, nodes) + 8 * edges + into,
+        **dict.fromkeys(OF_DISTANCES, into + (_in_blocks(276, nodes) if weighted else 148 * nodes)),
+        **dict.fromkeys(OF_TRIANGLES, 48 * nodes + (ids + 1) * (directed * 2 * edges + edges // 2)),
     }
     most = max((more[name] for name in wanted & more.keys()), default=0)
     return 8 * nodes + edges * (ids + 8 * weighted) + most
+
+
+def _in_blocks(each: int, nodes: int) -> int:
+    """Return the bytes of blocks with ``each`` per node, and of their sums: see teams.py."""
+    return sum(max(size * nodes, min(_BLOCKS * size * nodes, SCRATCH)) for size in (each, 24))
 
 
 def on_device(batch: GraphBatch) -> GraphBatch:

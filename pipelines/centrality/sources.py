@@ -13,7 +13,13 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
 from penstock.output import Pieces
-from penstock.pipelines.centrality.compute import Columns, compute, of_paths, uncounted_graphs
+from penstock.pipelines.centrality.compute import (
+    EMPTY,
+    Columns,
+    compute,
+    of_paths,
+    uncounted_graphs,
+)
 from penstock.pipelines.centrality.options import (
     OF_DISTANCES,
     OF_PATHS,
@@ -24,8 +30,10 @@ from penstock.pipelines.centrality.pieces import PieceSpec, on_device, rows_on_d
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
-_SHARES = 256  # at most; the shares depend on the input alone
+_SHARES, _SHARES_ON_GPU = 256, 32  # at most; the shares depend on the input and device alone
 LEAST_COST = 1e8  # cost of a share: some tenths of a second
+# Sources of one graph that a GPU searches from at once, for betweenness and for distances.
+_AT_ONCE, _AT_ONCE_BY_BITS = 4, 256
 _CHANCE = 0.1  # probability that the error of some node exceeds the bound
 _FIELDS = ("reached", "total", "inverse", "eccentricity")
 
@@ -41,8 +49,8 @@ class Shares:
     count: int
 
     @staticmethod
-    def of(nodes: int, edges: int, options: CentralityOptions) -> Shares:
-        """Draw the sources, or take all nodes, and cut them into shares."""
+    def of(nodes: int, edges: int, options: CentralityOptions, *, on_gpu: bool = False) -> Shares:
+        """Draw the sources, or take all nodes, and cut them into shares, which keep a GPU busy."""
         if not options.wanted & OF_PATHS:
             return Shares(np.empty(0, np.int64), 0)
         listed = np.arange(nodes, dtype=np.int64)
@@ -51,7 +59,11 @@ class Shares:
             drawn = np.random.Generator(np.random.Philox(options.seed)).permutation(nodes)
             listed = np.sort(drawn[:wanted]).astype(np.int64)
         cost = float(len(listed)) * (nodes + edges)
-        count = int(min(_SHARES, max(1, len(listed)), max(1, cost // LEAST_COST)))
+        most = min(_SHARES, len(listed))
+        if on_gpu:
+            at_once = _AT_ONCE_BY_BITS if options.wanted & OF_DISTANCES else _AT_ONCE
+            most = min(_SHARES_ON_GPU, -(-len(listed) // at_once))
+        count = int(min(max(1, most), max(1, cost // LEAST_COST)))
         return Shares(listed, count)
 
     def share(self, number: int) -> Array:
@@ -94,9 +106,9 @@ def error_bound(nodes: int, samples: int) -> float:
     return min(1.0, math.sqrt(math.log(2 * nodes / _CHANCE) / (2 * (samples - 1))))
 
 
-def share_name(piece: int, number: int) -> str:
-    """Return the name of a share's record."""
-    return f"share-{piece:05d}-{number:05d}"
+def share_name(piece: int, number: int, count: int) -> str:
+    """Return the name of a share's record; another device may have another number of them."""
+    return f"share-{piece:05d}-{number:05d}-of-{count}"
 
 
 def share_bytes(nodes: int, edges: int, options: CentralityOptions) -> int:
@@ -159,15 +171,42 @@ def sum_share(
             sums["betweenness"] = to_host(nodes)
             if arcs is not None:
                 sums["edges"] = to_host(arcs)
-    stem = share_name(piece, number)
+    stem = share_name(piece, number, count)
     for name, values in sums.items():
         save_npy(records.folder, f"{stem}-{name}.npy", values)
     records.save(stem, {"sums": sorted(sums)}, [])
 
 
+def rows_name(piece: int) -> str:
+    """Return the name of the record of what ranks computed of one graph."""
+    return f"rows-{piece:05d}"
+
+
+def keep_rows(records: Pieces, piece: int, found: Columns) -> None:
+    """Keep what ranks computed of one graph."""
+    for name, values in found.nodes.items():
+        save_npy(records.folder, f"{rows_name(piece)}-{name}.npy", values)
+    graphs = {name: values.tolist() for name, values in found.graphs.items()}
+    about = {"nodes": list(found.nodes), "graphs": graphs, "unfinished": found.unfinished.tolist()}
+    records.save(rows_name(piece), about, [])
+
+
+def kept_rows(records: Pieces, piece: int) -> Columns:
+    """Return what ``keep_rows`` was given."""
+    about, _ = records.load(rows_name(piece))
+    files = {name: records.folder / f"{rows_name(piece)}-{name}.npy" for name in about["nodes"]}
+    return replace(
+        EMPTY,
+        nodes={name: np.asarray(load_npy(file)) for name, file in files.items()},
+        graphs={name: np.array(values) for name, values in about["graphs"].items()},
+        unfinished=np.array(about["unfinished"], np.int64),
+    )
+
+
 def added(records: Pieces, piece: int, shares: Shares, name: str) -> Array:
     """Return the sum of all shares, in their order."""
-    files = [f"{share_name(piece, number)}-{name}.npy" for number in range(shares.count)]
+    count = shares.count
+    files = [f"{share_name(piece, number, count)}-{name}.npy" for number in range(count)]
     total = np.array(load_npy(records.folder / files[0]))
     for file in files[1:]:
         total += load_npy(records.folder / file)

@@ -7,17 +7,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
+from penstock.kernels.ranks import Ranks
 from penstock.limits import cores
 from penstock.pipelines.centrality.base import Base, structures_of
 from penstock.pipelines.centrality.compute import EMPTY, Columns, compute, compute_rows
 from penstock.pipelines.centrality.node_values import kept_values
-from penstock.pipelines.centrality.options import IN_ROWS, OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import (
+    IN_ROWS,
+    OF_PATHS,
+    OF_TRIANGLES,
+    STRONG,
+    CentralityOptions,
+)
 from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
     Piece,
@@ -26,14 +33,24 @@ from penstock.pipelines.centrality.pieces import (
     gpu_bytes,
     matrix_bytes,
     on_device,
+    rows_on_device,
 )
-from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
+from penstock.pipelines.centrality.sources import (
+    Shares,
+    from_shares,
+    keep_rows,
+    kept_rows,
+    without_columns,
+)
 from penstock.sizes import does_not_fit
 from penstock.temporary import TemporaryFolder
 from penstock.threads import spread
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 from penstock.workers.resources.upload import upload_rows
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 REMEDY = "Give workers more memory with --memory-limit, or start fewer with -n"
 
@@ -163,27 +180,83 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         if wanted & OF_PATHS:
             shares = Shares.load(records, number, count)
             found = from_shares(records, number, shares, piece.batch, task.options)
-        values = kept_values(task.options.node_values(), records)
-        in_rows = wanted & IN_ROWS
-        start = _start(task, piece)
-        if start is not None:
-            values["start"] = start
-        if in_rows:
-            with _rows(task, spec, piece) as (rows, folder):
-                more = compute_rows(
-                    rows, task.options, in_rows, values, directed=piece.directed, folder=folder
-                )
+        if wanted & IN_ROWS:
+            on_ranks = task.options.parts is not None
+            more = kept_rows(records, number) if on_ranks else _in_rows(task, spec, piece)
             found = found.joined(more)
-        rest = wanted - OF_PATHS - in_rows
+        if STRONG in wanted:
+            more = compute_rows(piece.rows, task.options, frozenset({STRONG}), {}, directed=True)
+            found = found.joined(more)
+        rest = wanted - OF_PATHS - IN_ROWS - {STRONG}
         if rest or task.options.distances:
-            more, distances = _computed(task, piece.batch, rest, nullcontext(), None)
+            more, distances = _rest(task, piece, rest)
             found = found.joined(more)
         task.writer.save(number, piece, found, distances)
 
 
+def _rest(
+    task: CentralityTask, piece: Piece, wanted: frozenset[str]
+) -> tuple[Columns, Array | None]:
+    """Compute other metrics of one graph; of one that only a GPU needs, the host makes no batch."""
+    of_triangles = wanted <= OF_TRIANGLES and not piece.directed and not task.options.distances
+    if resources().device is None or not of_triangles:
+        return _computed(task, piece.batch, wanted, nullcontext(), None)
+    with _on_gpu(task, piece, wanted):
+        batch = rows_on_device(piece.rows, lambda: piece.batch, directed=False)
+        return compute(batch, task.options, wanted), None
+
+
+@contextmanager
+def _on_gpu(task: CentralityTask, piece: Piece, wanted: frozenset[str]) -> Iterator[None]:
+    """Wait for the GPU memory of metrics of one graph."""
+    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
+    given = {"directed": piece.directed, "weighted": task.options.weighted}
+    size = gpu_bytes(nodes, edges, wanted, parts=task.options.parts, **given)
+    with _streams.hold(size, resources().memory_bytes() // 2):
+        yield
+
+
+def compute_on_ranks(
+    comm: AnyCommunicator, task: CentralityTask, number: int, spec: PieceSpec, threads: int
+) -> None:
+    """Compute the metrics of IN_ROWS of one graph as one rank of a gang; the first keeps them."""
+    with _budget.hold(spec.bytes(task.options), task.memory):
+        piece = spec.read(weighted=task.options.weighted)
+        found = _in_rows(task, spec, piece, threads, comm)
+    if comm.rank == 0:
+        keep_rows(task.writer.records, number, found)
+
+
+def _in_rows(
+    task: CentralityTask,
+    spec: PieceSpec,
+    piece: Piece,
+    threads: int | None = None,
+    ranks: Ranks | None = None,
+) -> Columns:
+    values = kept_values(task.options.node_values(), task.writer.records)
+    start = _start(task, piece)
+    if start is not None:
+        values["start"] = start
+    wanted = task.options.wanted & IN_ROWS
+    with _rows(task, spec, piece, ranks) as (rows, folder):
+        if ranks is None:
+            piece.count(rows)
+        return compute_rows(
+            rows,
+            task.options,
+            wanted,
+            values,
+            directed=piece.directed,
+            folder=folder,
+            threads=threads,
+            ranks=ranks,
+        )
+
+
 @contextmanager
 def _rows(
-    task: CentralityTask, spec: PieceSpec, piece: Piece
+    task: CentralityTask, spec: PieceSpec, piece: Piece, ranks: Ranks | None
 ) -> Iterator[tuple[Sequence[CSR], Path | None]]:
     """Give the rows of one graph, on this worker's GPU if it has one, and a folder for in-edges
     that exceed memory."""
@@ -194,11 +267,9 @@ def _rows(
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.rows, folder
         return
-    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
-    given = {"directed": piece.directed, "weighted": options.weighted}
-    size = gpu_bytes(nodes, edges, options.wanted, **given)
-    with _streams.hold(size, resources().memory_bytes() // 2):
-        yield upload_rows(piece.rows, weighted=options.weighted), None
+    with _on_gpu(task, piece, options.wanted & IN_ROWS):
+        share = None if piece.directed else ranks  # then each takes its in-edges from all
+        yield upload_rows(piece.rows, weighted=options.weighted, ranks=share), None
 
 
 def _computed(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, offsets_of
+from penstock.kernels.ranks import EdgesOfRank, Ranks
 from penstock.limits import cores
 from penstock.threads import spread
 
@@ -67,8 +69,13 @@ def _on_threads(
     spread(work, pieces(pairs), min(cores(), _THREADS))
 
 
-def upload_rows(rows: Sequence[CSR], *, weighted: bool = False) -> list[CSR]:
-    """Return consecutive row ranges as one on this process' GPU, with their weights if wanted."""
+def upload_rows(
+    rows: Sequence[CSR], *, weighted: bool = False, ranks: Ranks | None = None
+) -> list[CSR]:
+    """Return consecutive row ranges as one on this process' GPU, with their weights if wanted.
+
+    ranks  which have a share of the edges each
+    """
     import cupy
 
     if not rows:
@@ -77,17 +84,26 @@ def upload_rows(rows: Sequence[CSR], *, weighted: bool = False) -> list[CSR]:
     firsts = offsets_of(np.array([each.edges for each in rows])).tolist()
     ends = offsets_of(np.array([each.rows for each in rows])).tolist()
     indptr = cupy.empty(ends[-1] + 1, np.int64)
-    columns = {n: cupy.empty(firsts[-1], getattr(rows[0], n).dtype) for n in names}
-    parts: list[tuple[Array, DeviceArray]] = []
-    for each, row, edge in zip(rows, ends, firsts, strict=False):
-        parts.append((each.indptr[:-1], indptr[row : row + each.rows]))
-        for name, there in columns.items():
-            parts.append((getattr(each, name), there[edge : edge + each.edges]))
-    upload(parts)
-    for row, stop, edge in zip(ends, ends[1:], firsts, strict=False):
+    upload((r.indptr[:-1], indptr[a:b]) for r, (a, b) in zip(rows, pairwise(ends), strict=True))
+    for (row, stop), edge in zip(pairwise(ends), firsts, strict=False):
         indptr[row:stop] += edge
     indptr[-1] = firsts[-1]
-    return [CSR(indptr, **columns)]
+    low, high = 0, firsts[-1]
+    if ranks is not None:
+        from penstock.kernels.cuda.pagerank_edges import edges_of_rank
+
+        low, high = edges_of_rank(indptr, ranks)
+    columns = {n: cupy.empty(high - low, getattr(rows[0], n).dtype) for n in names}
+    parts: list[tuple[Array, DeviceArray]] = []
+    for each, (first, stop) in zip(rows, pairwise(firsts), strict=True):
+        begin, end = max(low, first), max(low, first, min(high, stop))
+        for name, there in columns.items():
+            held = getattr(each, name)[begin - first : end - first]
+            parts.append((held, there[begin - low : end - low]))
+    upload(parts)
+    if ranks is None:
+        return [CSR(indptr, **columns)]
+    return [EdgesOfRank(indptr, **columns, first_edge=low)]
 
 
 def pieces(

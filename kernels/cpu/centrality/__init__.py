@@ -14,7 +14,10 @@ from penstock.arrays import Array, frozen_view
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu.centrality.betweenness import add_betweenness, add_weighted_betweenness
 from penstock.kernels.cpu.centrality.breadth_first import add_paths, fill_distances
-from penstock.kernels.cpu.centrality.dijkstra import add_weighted_paths, fill_weighted_distances
+from penstock.kernels.cpu.centrality.delta_stepping import (
+    add_weighted_paths,
+    fill_weighted_distances,
+)
 from penstock.kernels.cpu.centrality.folded import add_folded_betweenness
 from penstock.kernels.cpu.centrality.pagerank import power_iteration
 from penstock.kernels.cpu.centrality.structure import tarjan

@@ -2,8 +2,8 @@
 
 Graphs are sorted by size: a warp takes a tiny one, a block any other, and several blocks share the
 sources of one if there are few graphs. Mutable data lies in shared memory, or in global memory if a
-graph is too large for that. Betweenness of one graph that fills the GPU is searches.py's. Sums are
-of one order in every run.
+graph is too large for that. Of one graph that fills the GPU, betweenness is searches.py's, and
+shortest paths are words.py's. Sums are of one order in every run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu import centrality as cpu
-from penstock.kernels.cuda.centrality import whole
+from penstock.kernels.cuda.centrality import whole, words
 from penstock.kernels.cuda.centrality.searches import LEAST_ITEMS, betweenness_of_one
 from penstock.kernels.cuda.centrality.unweighted import (
     unweighted_betweenness,
@@ -42,8 +42,11 @@ __all__ = [
 
 def shortest_paths(batch: GraphBatch, sources: DeviceArray | None = None) -> Paths:
     """Return the results of the shortest paths from ``sources`` [default: all nodes]."""
-    search = unweighted_paths if batch.weights is None else weighted_paths
-    return search(batch, sources)
+    if batch.weights is not None:
+        return weighted_paths(batch, sources)
+    if batch.graphs == 1 and batch.nodes + len(batch.indices) > words.LEAST_ITEMS:
+        return words.paths_of_one(batch, sources)
+    return unweighted_paths(batch, sources)
 
 
 def distances(batch: GraphBatch) -> DeviceArray:

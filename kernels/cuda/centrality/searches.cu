@@ -11,46 +11,15 @@
 // instance: count_paths<long long>
 // instance: share_back<int>
 // instance: share_back<long long>
-#include "grid.cuh"
+#include "centrality/rows.cuh"
+
+using penstock::ALL;
+using penstock::over_rows;
+using penstock::THREADS;
+using penstock::WARPS;
 
 constexpr int SOURCES = 4, SLOTS = 32 / SOURCES;
-constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int LONGEST = 2048;  // edges of a row for one warp; a block takes longer ones
-constexpr unsigned ALL = ~0u;
-
-// Call work(row, begin, end, warp, warps) in one warp for each chosen row of a range or a list, or
-// in all warps of the block if the row is long. Each thread of a block chooses one row.
-template <typename Choose, typename Work>
-__device__ __forceinline__ void over_rows(long long count, const long long* list,
-                                          const long long* indptr, Choose choose, Work work) {
-  __shared__ int long_rows[THREADS], waiting;
-  for (long long first = blockIdx.x * static_cast<long long>(THREADS); first < count;
-       first += gridDim.x * static_cast<long long>(THREADS)) {
-    if (threadIdx.x == 0) waiting = 0;
-    __syncthreads();
-    const long long at = first + threadIdx.x;
-    long long row = 0, begin = 0, end = 0;
-    bool chosen = false, is_long = false;
-    if (at < count) {
-      row = list ? list[at] : at;
-      chosen = choose(row);
-      if (chosen) begin = indptr[row], end = indptr[row + 1];
-      is_long = end - begin > LONGEST;
-      if (is_long) long_rows[atomicAdd(&waiting, 1)] = threadIdx.x;
-    }
-    for (unsigned left = __ballot_sync(ALL, chosen && !is_long); left; left &= left - 1) {
-      const int lane = __ffs(left) - 1;
-      work(__shfl_sync(ALL, row, lane), __shfl_sync(ALL, begin, lane), __shfl_sync(ALL, end, lane),
-           0, 1);
-    }
-    __syncthreads();
-    for (int i = 0; i < waiting; ++i) {
-      const long long its = list ? list[first + long_rows[i]] : first + long_rows[i];
-      work(its, indptr[its], indptr[its + 1], threadIdx.x / 32, WARPS);
-    }
-    __syncthreads();  // all have read `waiting`
-  }
-}
 
 // Of a row's edges, add up the lane's source's values of a sign; the sum comes to all lanes of the
 // source, of the block's first warp if all warps share the row.
@@ -105,7 +74,7 @@ __global__ void __launch_bounds__(THREADS)
   const int4* each = reinterpret_cast<const int4*>(levels);
   const int lane = threadIdx.x % 32;
   over_rows(
-      count, list, indptr, [](long long) { return true; },
+      count, list, indptr, LONGEST, [](long long) { return true; },
       [&](long long row, long long begin, long long end, int warp, int warps) {
         const int4 own = each[row];
         for (long long e = begin + 32 * warp; e < end; e += 32 * warps) {
@@ -150,7 +119,7 @@ __global__ void __launch_bounds__(THREADS)
   const int lane = threadIdx.x % 32;
   unsigned long long reached = 0, edges = 0;
   over_rows(
-      count, list, indptr,
+      count, list, indptr, LONGEST,
       [&](long long row) { return any_is(reinterpret_cast<const int4*>(levels)[row], wanted); },
       [&](long long row, long long begin, long long end, int warp, int warps) {
         const double sum = gathered(indices, begin, end, warp, warps, paths, level & 1);
@@ -182,7 +151,7 @@ __global__ void __launch_bounds__(THREADS)
                double* shares, double* sums) {
   const int lane = threadIdx.x % 32;
   over_rows(
-      count, list, indptr,
+      count, list, indptr, LONGEST,
       [&](long long row) { return any_is(reinterpret_cast<const int4*>(levels)[row], level); },
       [&](long long row, long long begin, long long end, int warp, int warps) {
         const double sum = gathered(indices, begin, deepest ? begin : end, warp, warps, shares,

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.csr import CSR
-from penstock.kernels.centrality_rules import GraphBatch
+from penstock.kernels.centrality_rules import SCRATCH, GraphBatch
 from penstock.kernels.cuda.centrality.items import Items, by_size
 from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.cuda.transpose import transpose
@@ -21,6 +21,7 @@ from penstock.kernels.cuda.uploads import to_gpu
 NULL = np.uint64(0)
 _BUSY = 2  # items per multiprocessor; a batch of more graphs has one item per graph
 _WARPS = 8  # graphs of a block, one per warp
+_SUM_BYTES = 24  # of a node of an item
 _THREADS = 2048  # the most that a multiprocessor runs at a time
 
 
@@ -68,13 +69,13 @@ def run(
         size = memory(teams, most)
         blocks = _blocks(len(chosen), teams)
         more: tuple[Any, ...] = ()
+        each = 0 if stash is None else stash(teams, most)
+        if teams.anywhere:
+            blocks = min(blocks, processors(), max(1, SCRATCH // (size + each)))
         if stash is not None:
             # Only as many as run at a time: each continues with another item.
             blocks = min(blocks, _running(teams, 0 if teams.anywhere else size))
-            each = stash(teams, most)
             more = (cp.empty(blocks * _teams_a_block(teams) * each, cp.uint8), np.int64(each))
-        if teams.anywhere:
-            blocks = min(blocks, processors())
         scratch = cp.empty(blocks * size, cp.uint8) if teams.anywhere else NULL
         rest = words(not teams.threads, teams.anywhere, *flags)
         instance = f"{kernel}<{arguments(teams)}, {rest}>"
@@ -172,9 +173,10 @@ def incoming(batch: GraphBatch) -> tuple[AnyArray, AnyArray, AnyArray | None]:
     return into.indptr, into.indices, into.weights
 
 
-def busy() -> int:
-    """Return the number of items that keep the GPU busy."""
-    return _BUSY * processors()
+def busy(batch: GraphBatch) -> int:
+    """Return the number of items that keep the GPU busy, and whose sums fit."""
+    fits = SCRATCH // max(_SUM_BYTES * batch.nodes, 1) * batch.graphs
+    return max(1, min(_BUSY * processors(), fits))
 
 
 def processors() -> int:

@@ -104,7 +104,7 @@ def unweighted_distances(batch: GraphBatch) -> DeviceArray:
 
 def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, starts: Any) -> Paths:
     ptr, source_starts, listed = sources_of(batch, sources)
-    planned = plan_items(ptr, source_starts, _WORD, busy())
+    planned = plan_items(ptr, source_starts, _WORD, busy(batch))
     reached = cp.empty(planned.slots, cp.int64)
     total, inverse = cp.empty(planned.slots), cp.empty(planned.slots)
     farthest = cp.empty(len(listed))
@@ -142,7 +142,7 @@ def unweighted_betweenness(
     """Return the sums of nodes, and of edges if requested; see naive/centrality.py."""
     ptr, source_starts, listed = sources_of(batch, sources)
     # An edge's sum has one writer, so then a graph is one item.
-    planned = plan_items(ptr, source_starts, _LANES, 1 if edges else busy())
+    planned = plan_items(ptr, source_starts, _LANES, 1 if edges else busy(batch))
     nodes = cp.empty(planned.slots)
     arcs = cp.zeros(len(batch.indices) if edges else 0)
     failed = cp.zeros(max(batch.graphs, 1), cp.uint8)

@@ -179,10 +179,12 @@ class DirectoryPiece(PieceSpec):
     joined: Path | None = None
 
     def read(self, *, weighted: bool) -> Piece:
-        """Read the graphs from this worker's copy."""
+        """Read the graphs from this worker's copy; a GPU reads one graph once, where it is."""
         from penstock.workers.plugin import resources  # imports Dask, which --help does not need
 
-        graph = _opened(Path(resources().copies(self.path)), self.version)
+        held = resources()
+        once = self.ids is None and held.device is not None
+        graph = _opened(self.path if once else Path(held.copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
         nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
         if self.ids is None:
@@ -222,9 +224,10 @@ class DirectoryPiece(PieceSpec):
         """Return the bytes per edge and per node, for these metrics."""
         nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
         whole = self.ids is None and not options.distances
-        if whole and on_gpu and options.on_whole_gpu:
+        if whole and on_gpu:
             given = {"directed": self.directed, "weighted": options.weighted}
-            return gpu_bytes(nodes, self.items - nodes, options.wanted, **given)
+            edges = self.items - nodes
+            return gpu_bytes(nodes, edges, options.wanted, parts=options.parts, **given)
         if whole and options.wanted <= IN_ROWS:
             return (80 + 16 * len(options.names)) * nodes  # edges are mapped
         edge = id_dtype(int(self.ptr[-1])).itemsize

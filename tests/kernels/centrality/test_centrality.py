@@ -407,6 +407,16 @@ def test_more_levels_than_a_byte_tells_apart(backend, nodes):
     np.testing.assert_allclose(arcs[2:-2], before[1:] * before[:0:-1])
 
 
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_distances_by_weights_of_all_magnitudes(data):
+    size = data.draw(st.integers(2, 20))
+    node, weight = st.integers(0, size - 1), st.sampled_from([0, 5e-324, 1e-9, 1, 1.5, 1e9, 1e290])
+    edges = data.draw(st.lists(st.tuples(node, node, weight), min_size=size, max_size=6 * size))
+    batch = batch_of([graph_of(size, edges, directed=True)], weighted=True)
+    np.testing.assert_array_equal(cpu.distances(batch), naive.distances(batch))
+
+
 @pytest.mark.parametrize("ids", [np.int32, pytest.param(np.int64, marks=pytest.mark.slow)])
 def test_mapped_and_wide_ids(tmp_path, ids):
     graph = nx.gnp_random_graph(40, 0.1, seed=1)

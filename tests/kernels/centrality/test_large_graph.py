@@ -3,6 +3,8 @@
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
+from queue import Queue
+from threading import Thread
 
 import networkx as nx
 import numpy as np
@@ -18,11 +20,13 @@ from penstock.kernels.cpu import centrality as cpu_centrality
 from penstock.kernels.cpu import components as cpu_components
 from penstock.kernels.cpu import degrees as cpu_degrees
 from penstock.kernels.cpu import pagerank as cpu_pagerank
+from penstock.kernels.cpu import strong_components as cpu_strong
 from penstock.kernels.cpu import transpose as cpu_transpose
 from penstock.kernels.naive import centrality as naive_centrality
 from penstock.kernels.naive import components as naive_components
 from penstock.kernels.naive import degrees as naive_degrees
 from penstock.kernels.naive import pagerank as naive_pagerank
+from penstock.kernels.naive import strong_components as naive_strong
 from penstock.kernels.naive import transpose as naive_transpose
 from penstock.temporary import TemporaryFolder
 
@@ -38,15 +42,56 @@ class Cuda:
 
         from penstock.workers.resources.upload import upload_rows
 
-        def call(rows, **options):
+        def call(rows, *, ranks=None, **options):
+            # Of an undirected graph a rank holds its share of the edges.
+            shared = options.get("symmetric", True) and not options.get("directed", False)
             options = {
                 key: cupy.asarray(value) if isinstance(value, np.ndarray) else value
                 for key, value in options.items()
             }
             module = import_module(f"penstock.kernels.cuda.{self.noun}")
-            return on_host(getattr(module, name)(upload_rows(rows, weighted=True), **options))
+            there = upload_rows(rows, weighted=True, ranks=ranks if shared else None)
+            if ranks is not None:
+                options["ranks"] = ranks
+            return on_host(getattr(module, name)(there, **options))
 
         return call
+
+
+class OfThreads:
+    """A rank that is a thread: messages are copies in queues."""
+
+    def __init__(self, rank, queues):
+        self.rank, self.size, self.queues = rank, len(queues), queues
+
+    def isend(self, array, to, tag=0):
+        self.queues[self.rank][to].put(array.copy())
+
+    def irecv(self, array, source, tag=0):
+        return array, source
+
+    def follow(self, requests):
+        for array, source in filter(None, requests):
+            array[...] = self.queues[source][self.rank].get(timeout=60)
+
+    def synchronize(self):
+        pass
+
+
+def by_ranks(size, work):
+    """Return what work(rank) returns on each rank."""
+    queues = [[Queue() for _ in range(size)] for _ in range(size)]
+    found = [None] * size
+
+    def run(rank):
+        found[rank] = work(OfThreads(rank, queues))
+
+    threads = [Thread(target=run, args=(rank,)) for rank in range(size)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return found
 
 
 def on_host(found):
@@ -154,6 +199,32 @@ def test_components_are_scipys(kernels, drawn, threads):
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
 
 
+@pytest.mark.parametrize("kernels", [naive_strong, cpu_strong], ids=["naive", "cpu"])
+@settings(max_examples=80, deadline=None)
+@given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
+def test_strong_components_are_scipys(kernels, drawn, threads):
+    labels = kernels.strong_components(drawn[1], threads=threads)
+    np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(drawn[1]), "strong"))
+
+
+@pytest.mark.parametrize("kind", ["hubs", "cycles", "long"])
+def test_strong_components_of_a_graph_that_threads_share(kind):
+    nodes, random = 300_000, np.random.default_rng(5)
+    if kind == "hubs":
+        rows = with_hubs(directed=True, nodes=nodes)
+    else:  # of a few nodes each, with edges to later ones; or of paths that are longer than passes
+        order = random.permutation(nodes)
+        size = 5 if kind == "cycles" else 30_000
+        after = np.arange(nodes) + 1
+        after[size - 1 :: size] -= size
+        more = np.sort(random.integers(0, nodes, (2, nodes // 2)), axis=0)
+        ends = np.concatenate([[np.arange(nodes), after], more // size * size], axis=1)
+        rows = CSR.from_edges(order[ends[0]], order[ends[1]], nodes)
+    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
+    wanted = by_scipy(rows, "strong")
+    np.testing.assert_array_equal(cpu_strong.strong_components(cut, threads=4), wanted)
+
+
 @DIRECTED
 @backends("components", cpu_components)
 def test_components_of_a_graph_that_threads_share(kernels, directed):
@@ -166,6 +237,37 @@ def test_components_of_a_graph_that_threads_share(kernels, directed):
     rows = CSR.from_edges(*ends, nodes)
     labels = kernels.components([rows], symmetric=not directed, threads=4)
     np.testing.assert_array_equal(labels, by_scipy(rows))
+
+
+@DIRECTED
+@pytest.mark.parametrize("size", [2, 3, 7])
+@backends("pagerank", cpu_pagerank)
+def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, directed):
+    rows = with_hubs(directed=directed, nodes=300_000)
+    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
+    for weighted in (False, True):
+        options = {"directed": directed, "weighted": weighted, "tolerance": 1e-12}
+        wanted, steps = kernels.pagerank(cut, **options)
+        for found, its in by_ranks(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):  # noqa: B023
+            assert its == steps > 1
+            assert found.tobytes() == wanted.tobytes()
+
+
+@DIRECTED
+@pytest.mark.parametrize("size", [2, 3, 7])
+@backends("components", cpu_components)
+def test_components_are_the_same_on_any_number_of_ranks(kernels, size, directed):
+    nodes = 300_000
+    order = np.random.default_rng(5).permutation(nodes)
+    kept = np.random.default_rng(6).random(nodes - 1) < 0.999
+    a, b = order[:-1][kept], order[1:][kept]
+    ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
+    rows = CSR.from_edges(*ends, nodes)
+    wanted = by_scipy(rows)
+    for each in by_ranks(
+        size, lambda rank: kernels.components([rows], symmetric=not directed, ranks=rank)
+    ):
+        np.testing.assert_array_equal(each, wanted)
 
 
 @pytest.mark.gpu
@@ -206,6 +308,47 @@ def test_betweenness_on_a_gpu_of_one_graph(directed, few, monkeypatch):
             assert first.get().tobytes() == again.get().tobytes()
 
 
+@pytest.mark.gpu
+@DIRECTED
+@pytest.mark.parametrize("few", [1, 16, 1 << 40], ids=["marking", "both", "gathering"])
+def test_distances_on_a_gpu_of_one_graph(directed, few, monkeypatch):
+    from penstock.kernels.cuda import centrality
+    from penstock.pipelines.centrality.pieces import on_device
+
+    monkeypatch.setattr("penstock.kernels.cuda.centrality.words.LEAST_ITEMS", 0)
+    monkeypatch.setattr("penstock.kernels.cuda.centrality.words._FEW", few)
+    path = [(n, n + 1, 1) for n in range(499)]
+    for rows in (with_hubs(directed=directed), rows_of(500, path, directed=directed)):
+        batch = GraphBatch(np.array([0, rows.rows]), rows.indptr, rows.indices, directed=directed)
+        drawn = np.random.default_rng(1).permutation(rows.rows)
+        for sources in (drawn[:3], drawn[:300], None if rows.rows < 1000 else drawn[:600]):
+            wanted = cpu_centrality.shortest_paths(batch, sources)
+            found = centrality.shortest_paths(on_device(batch), sources)
+            for mine, truth in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(mine.get(), truth, rtol=1e-12, atol=0)
+
+
+@pytest.mark.gpu
+def test_triangles_on_a_gpu_of_one_graph():
+    import cupy
+
+    from penstock.kernels.cuda import centrality
+    from penstock.pipelines.centrality.pieces import on_device
+
+    # Of a complete graph, nodes have more edges than a block holds.
+    complete = nx.complete_graph(2_100)
+    dense = rows_of(2_110, [(a, b, 1) for a, b in complete.edges], directed=False)
+    for rows in (with_hubs(directed=False), dense):
+        batch = GraphBatch(np.array([0, rows.rows]), rows.indptr, rows.indices)
+        times = (1 + (rows.sources() + rows.indices) % 2).astype(np.int8)
+        for counts in (None, times):
+            wanted = cpu_centrality.triangles(batch, counts)
+            there = None if counts is None else cupy.asarray(counts)
+            found = centrality.triangles(on_device(batch), there)
+            for mine, truth in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(mine.get(), truth)
+
+
 def with_hubs(*, directed, nodes=30_000):
     """Return a graph with rows of many and of no edges."""
     random = np.random.default_rng(3)
@@ -218,7 +361,7 @@ def with_hubs(*, directed, nodes=30_000):
     return CSR.from_edges(ends[:, 0], ends[:, 1], nodes + 100, weights=weights)
 
 
-@pytest.mark.parametrize("kernels", [naive_degrees, cpu_degrees], ids=["naive", "cpu"])
+@backends("degrees", naive_degrees, cpu_degrees)
 @settings(max_examples=40, deadline=None)
 @given(drawn=row_ranges())
 def test_distinct_edges_and_loops(kernels, drawn):
@@ -228,10 +371,12 @@ def test_distinct_edges_and_loops(kernels, drawn):
     assert kernels.count_edges(rows) == (simple.number_of_edges(), loops)
 
 
-def by_scipy(csr):
+def by_scipy(csr, connection="weak"):
     """Return components in the order of their smallest nodes."""
     matrix = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=(csr.rows,) * 2)
-    _, labels = connected_components(matrix, directed=False)
+    matrix.sum_duplicates()  # among which SciPy searches for ever
+    directed = connection == "strong"
+    _, labels = connected_components(matrix, directed=directed, connection=connection)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
 

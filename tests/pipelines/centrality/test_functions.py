@@ -99,6 +99,9 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         (penstock.pagerank, {"weighted": True}),
         (penstock.components, {}),
         (penstock.betweenness, {"sources": [1, 4, 5, 9, 30]}),
+        (penstock.clustering, {}),
+        (penstock.closeness, {}),
+        (penstock.eccentricity, {}),
     ):
         found = compute(path, device="gpu", **options)
         np.testing.assert_allclose(found, compute(path, device="cpu", **options), **CLOSE)
@@ -107,11 +110,11 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         penstock.centrality(
             path,
             tmp_path / device,
-            metrics="pagerank,component,betweenness",
+            metrics="pagerank,component,betweenness,clustering",
             cluster=penstock.ClusterSpec(device=device),
         )
         tables.append(pq.read_table(tmp_path / device / "nodes").to_pandas())
-    for name in ("pagerank", "component", "betweenness"):
+    for name in ("pagerank", "component", "betweenness", "clustering"):
         np.testing.assert_allclose(tables[1][name], tables[0][name], **CLOSE)
 
 

@@ -526,6 +526,27 @@ def late_stream(c):
     inner.leave()
 
 
+def one_graph(c):
+    """PageRank and components of one graph are those of one GPU, byte by byte."""
+    from penstock.csr import CSR
+    from penstock.kernels.cuda import components, pagerank
+    from penstock.workers.resources.upload import upload_rows
+
+    ends = np.random.default_rng(7).zipf(1.3, (400_000, 2)) * 7919 % 150_000
+    both = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    rows = [CSR.from_edges(both[:, 0], both[:, 1], 150_000, weights=1.0 + both.sum(1) % 3)]
+    whole, mine = upload_rows(rows, weighted=True), upload_rows(rows, weighted=True, ranks=c)
+    assert mine[0].edges < whole[0].edges or c.size == 1
+    for weighted in (False, True):
+        given = {"directed": False, "weighted": weighted, "tolerance": 1e-12}
+        wanted, steps = pagerank.pagerank(whole, **given)
+        found, its = pagerank.pagerank(mine, ranks=c, **given)
+        assert its == steps > 1
+        assert same_bytes(found, wanted.get())
+    wanted = components.components(whole, symmetric=True).get()
+    assert same_bytes(components.components(mine, symmetric=True, ranks=c), wanted)
+
+
 def stuck_receive(c):
     """A receive that runs on the GPU and is never answered."""
     import cupy

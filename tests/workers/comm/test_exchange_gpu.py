@@ -11,8 +11,8 @@ from penstock.errors import GangError
 RANKS = Path(__file__).with_name("gpu_ranks.py")
 CASES = (
     "kind messages reductions collectives disagreements together streams followed marked "
-    "overlapped timeouts late_stream reuse renewed stuck_at_meeting stuck_receive stuck_stream "
-    "stuck_reduction stuck_first_reduction"
+    "overlapped one_graph timeouts late_stream reuse renewed stuck_at_meeting stuck_receive "
+    "stuck_stream stuck_reduction stuck_first_reduction"
 ).split()
 
 
