@@ -11,7 +11,7 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.options import options
 from penstock.partition.order import METHODS, BufferState, PartitionOrder, order
-from penstock.pipelines.display import Display
+from penstock.pipelines.display import Display, table_text
 
 _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
 
@@ -48,11 +48,8 @@ class OrderReport:
     def text(self) -> str:
         """Return the table of counts and, if verbose, what happens in every buffer state."""
         table = [_HEADING, *(_cells(each) for each in (self.order, *self.others))]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [f"{self.order.partitions} partitions; volume in embedding tables moved"]
-        for name, *cells in table:
-            numbers = (cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))
-            lines.append("  ".join([name.ljust(widths[0]), *numbers]))
+        lines.append(table_text(table, numbers=True))
         if self.verbose:
             lines += [f"\n{self.order.name}, state by state"]
             lines += [_line(i, step) for i, step in enumerate(self.order.steps)]

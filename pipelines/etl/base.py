@@ -7,7 +7,7 @@ highest ids move into the gaps: ids run from 0 without gaps, as in every graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import BaseRefused, UsageError
-from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
@@ -232,13 +231,6 @@ class Base:
             found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
             start += len(column)
         return found
-
-    def link_same(self, root: Path, files: Mapping[str, FileEntry]) -> int:
-        """Replace files of a new graph that are the same as the base's by links; count those."""
-        same = [name for name, entry in files.items() if self.manifest.files.get(name) == entry]
-        for name in same:
-            link(self.graph.path / name, root / name)
-        return len(same)
 
 
 def _is_whole(name: str) -> bool:

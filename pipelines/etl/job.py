@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.cluster.connect import kind_for
 from penstock.errors import BaseRefused, UsageError
-from penstock.files import file_entry, save_json, save_text
+from penstock.files import file_entry, link_same, save_json, save_text
 from penstock.graph import Graph
 from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options
@@ -218,7 +218,8 @@ class EtlJob:
         made: dict[str, Any] = {"by": "penstock etl", "edges": self.edges, "options": given}
         if self.base is not None:
             made |= {"base": self.base.graph.digest, "changes": counts.change_set}
-            kept = self.base.link_same(out.result, manifest.files)
+            old, files = self.base.manifest.files, manifest.files.values()
+            kept = link_same(self.base.graph.path, old, out.result, files)
             counts.from_base = FromBase("files", kept, len(manifest.files) - kept)
         manifest = replace(manifest, made=made)
         out.describe(FORMAT, manifest.to_dict())

@@ -442,7 +442,7 @@ class Job(Generic[R]):
         made = replace(made, command=f"penstock {self.name}")
         if out is None:
             return made
-        return replace(made, out=str(out.named), problem=made.problem or out.unwritable())
+        return replace(made, out=str(out.named))
 
     @cached_property
     def command(self) -> Callable[..., None]:

@@ -27,7 +27,6 @@ from penstock.files import (
     file_entry,
     file_table,
     part_name,
-    read_file_table,
     save_npy,
 )
 from penstock.formats import Format
@@ -329,14 +328,10 @@ def _earlier_index(
     """Return the file of an earlier index, and the row of each of its keys among these vectors."""
     body = FORMAT.load(before)
     with FORMAT.reading(before):
-        entries = read_file_table(body["files"])
         same = (body["metric"] == "cosine") == task.cosine
         same = same and body["dimension"] == vectors.dimension
-    if INDEX not in entries:
+    if INDEX not in FORMAT.files(before, body, sums=True):
         raise UsageError(f"{before} has no index", remedy="Name an output of --approximate")
-    for name in (INDEX, IDS):
-        entries[name].check_size(before, listed_in=FORMAT.file, remedy=FORMAT.restore)
-        entries[name].check_sum(before, remedy=FORMAT.restore)
     rows = rows_among(vectors.find(one_array(read_column(before / IDS, "id"))), among)
     if not same or (rows < 0).all():
         raise UsageError(

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
-from penstock.files import FileEntry, check_sums, read_file_table, save_npy
+from penstock.files import FileEntry, check_sums, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.output import Pieces
 from penstock.pipelines.tables.arrow import open_arrow
@@ -238,8 +238,7 @@ class WalksInput(FilesInput):
 
     def verify(self, *, quiet: bool) -> None:
         """Compare the parts, and the files of the graph if there is one, with their SHA-256."""
-        with WALKS.reading(self.folder):
-            table = read_file_table(self.about["files"])
+        table = WALKS.files(self.folder, self.about)
         parts = [table[Path(file).name] for file in self.files]
         check_sums(self.folder, parts, remedy=WALKS.restore, quiet=quiet)
         if self.graph is not None:
@@ -248,10 +247,7 @@ class WalksInput(FilesInput):
     def check(self) -> None:
         """Check the files, and that the walks belong to the graph."""
         folder = self.folder
-        with WALKS.reading(folder):
-            for entry in read_file_table(self.about["files"]).values():
-                if entry.name.endswith(".parquet"):
-                    entry.check_size(folder, listed_in=WALKS.file, remedy=WALKS.restore)
+        WALKS.files(folder, self.about)
         super().check()
         if self._graph is not None and self.internal:
             version = self.about.get("graph_sha256")
