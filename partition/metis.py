@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype, offsets_of
+from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.kernels import kernel
+from penstock.kernels.cpu.transpose import EDGE_BYTES
 from penstock.threads import spread
 
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
@@ -75,7 +76,7 @@ def memory_needed(graph: Graph) -> int:
 
 def adjacency_needed(graph: Graph) -> int:
     """Return the most bytes that ``shared_adjacency`` takes, including its inputs."""
-    made_of = graph.num_edges * 8 if graph.manifest.directed else 0
+    made_of = graph.num_edges * EDGE_BYTES if graph.manifest.directed else 0
     return 8 * (_entries(graph) + 6 * graph.num_nodes) + made_of
 
 
@@ -92,7 +93,7 @@ def _entries(graph: Graph) -> int:
 def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
     """Give the symmetric adjacency of ``graph`` without loops and repeats, in shared memory."""
     kernels = kernel("adjacency", graph.degrees)
-    in_indptr, in_indices = _reversed(graph, kernels) if graph.manifest.directed else _NOTHING
+    in_indptr, in_indices = _reversed(graph) if graph.manifest.directed else _NOTHING
 
     def count(piece: Any) -> None:
         counts[piece.first_row : piece.first_row + piece.rows] = kernels.neighbour_counts(
@@ -228,16 +229,10 @@ _PIECE_EDGES = 1 << 21
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
-def _reversed(graph: Graph, kernels: Any) -> tuple[Array, Array]:
-    counts = np.zeros(graph.num_nodes, np.int64)
-    for number in range(graph.num_shards):
-        kernels.reverse_counts(counts, graph.shard(number).indices)
-    indptr = offsets_of(counts)
-    cursor, indices = indptr[:-1].copy(), np.empty(graph.num_edges, id_dtype(graph.num_nodes))
-    for number in range(graph.num_shards):
-        shard = graph.shard(number)
-        kernels.reverse_rows(cursor, indices, shard.indptr, shard.indices, shard.first_row)
-    return indptr, indices
+def _reversed(graph: Graph) -> tuple[Array, Array]:
+    rows = [graph.shard(number) for number in range(graph.num_shards)]
+    found = CSR.concatenate(kernel("transpose", graph.degrees).transpose(rows))
+    return found.indptr, found.indices
 
 
 def _anonymous_file(size: int) -> int:

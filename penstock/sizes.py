@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
@@ -72,38 +71,25 @@ def free_disk(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def does_not_fit(
-    what: str, where: str, needs: int, has: int, *, remedy: str, fits: str | None = None
-) -> CapacityError:
-    """Return the error of everything that is too large: what it needs, what there is.
-
-    fits  the largest that would fit, for the remedy
-    """
-    return CapacityError(
-        f"{what} does not fit {where}",
-        expected=f"about {format_bytes(needs)}",
-        got=format_bytes(has),
-        remedy=remedy if fits is None else f"{remedy}; {fits} would fit",
-    )
+def does_not_fit(what: str, where: str, needs: int, has: int, *, remedy: str) -> CapacityError:
+    """Return the error of everything that is too large: what it needs, what there is."""
+    expected, got = f"about {format_bytes(needs)}", format_bytes(has)
+    return CapacityError(f"{what} does not fit {where}", expected=expected, got=got, remedy=remedy)
 
 
-def need_disk(
-    folder: Path, size: int, purpose: str, *, fits: Callable[[int], str] | None = None
-) -> None:
-    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free.
+def too_large_for_disk(folder: Path, size: int, purpose: str) -> CapacityError | None:
+    """Return the error unless ``folder``'s disk has ``size`` bytes free."""
+    free = free_disk(folder) if size else 0
+    if free >= size:
+        return None
+    remedy = "Free some space or write to another disk"
+    return does_not_fit(purpose, f"on the disk of {folder}", size, free, remedy=remedy)
 
-    fits  describes what fits into a number of free bytes
-    """
-    free = free_disk(folder)
-    if free < size:
-        raise does_not_fit(
-            purpose,
-            f"on the disk of {folder}",
-            size,
-            free,
-            remedy="Free some space or write to another disk",
-            fits=None if fits is None else fits(free),
-        )
+
+def need_disk(folder: Path, size: int, purpose: str) -> None:
+    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free."""
+    if (error := too_large_for_disk(folder, size, purpose)) is not None:
+        raise error
 
 
 def too_large(

@@ -19,7 +19,8 @@ from penstock.errors import BaseRefused, UsageError
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
-from penstock.options import flag, given_options
+from penstock.options import flag, given_options, refuse_ignored
+from penstock.pipelines.etl.options import IGNORED_IN_CHANGES
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Base:
 
     def completed(self, options: EtlOptions) -> EtlOptions:
         """Return the options of a change of it, with the rules by which it was made."""
-        options.refuse_in_changes()
+        refuse_ignored(options, IGNORED_IN_CHANGES)
         manifest, path = self.manifest, self.graph.path
         made, given = manifest.made.get("options", {}), given_options(options)
         if trimmed := [name for name in _TRIMS if made.get(name)]:
