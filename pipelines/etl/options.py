@@ -158,17 +158,14 @@ IGNORED_IN_ZOOS: Rules = (
 # The names of a TU folder's files decide their contents; they are matched by row number.
 IGNORED_IN_TU: Rules = (
     (
-        ("source", "target", "weight", "time", "graph_id", "header", "delimiter", "id_type"),
+        ("source", "target", "graph_id", "header", "delimiter", "id_type", "on_bad_rows"),
         "with a TU folder",
         lambda o: True,
     ),
+    (("weight",), "with a TU folder, except none", lambda o: o.weight != "none"),
     (("relation",), "with a TU folder, except none", lambda o: o.relation != "none"),
-    (("on_bad_rows",), "with a TU folder", lambda o: True),
-    (
-        ("label_kind",),
-        "with a TU folder, except class and value",
-        lambda o: o.label_kind == "multi",
-    ),
+    (("time",), "with a TU folder, except none", lambda o: o.time != "none"),
+    (("label_kind",), "with a TU folder, except value", lambda o: o.label_kind == "multi"),
 )
 
 
