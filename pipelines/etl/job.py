@@ -82,13 +82,7 @@ class EtlJob:
         cls, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
     ) -> EtlJob:
         """Find the files of the edges and their columns, and complete the options."""
-        try:
-            listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
-        except TypeError as error:
-            raise UsageError(
-                f"a {type(edges).__name__} is not a table",
-                expected="paths, or an object with __arrow_c_stream__, such as a DataFrame",
-            ) from error
+        listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
         job = cls([client_input(one) for one in listed], options)
         job._open()
         return job
