@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
@@ -56,6 +57,13 @@ def format_count(count: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count of things for people: ``1 epoch``, ``2,000 epochs``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def listed(values: Iterable[object], most: int = 10, sep: str = ", ") -> str:
+    """Return the first of some names: ``a, b and 3 more``."""
+    names = [*map(str, values)]
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return sep.join(names[:most]) + more
 
 
 def were_there(count: int, noun: str) -> str:

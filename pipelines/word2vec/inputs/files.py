@@ -34,6 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, f
 from penstock.pipelines.tables.text import without_mark
 from penstock.pipelines.tables.types import bare_type, is_list
 from penstock.pipelines.walk.output import FORMAT as WALKS
+from penstock.pipelines.walk.starts import refuse_unknown
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
 from penstock.pipelines.word2vec.inputs.sentences import Part, Sentences
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
@@ -361,13 +362,5 @@ def _nodes(graph: Graph, sentences: Sentences, *, internal: bool) -> Array:
         found = np.where(found < graph.num_nodes, found, -1)
     else:
         found = np.asarray(graph.internal_ids(ids))
-    unknown = np.flatnonzero(found < 0)
-    if len(unknown):
-        place = int(unknown[0])
-        more = f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else ""
-        raise InputError(
-            f"{graph.path} has no node {ids[place].as_py()!r}: {sentences.where(place)}{more}",
-            expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Give the graph of the walks, or leave --graph out",
-        )
+    refuse_unknown(graph, found, lambda at: f"{ids[at].as_py()!r}: {sentences.where(at)}")
     return found.astype(np.int32)
