@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import psutil
 import pyarrow.parquet as pq
@@ -179,57 +178,6 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     again = run_flow(path)
     assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
     assert walks(path.parent) == undisturbed
-
-
-@contextmanager
-def dask_cluster(home):
-    """A scheduler and a worker that a user runs with Dask's own commands."""
-    home.mkdir(exist_ok=True)
-    file = home / "scheduler.json"
-    file.unlink(missing_ok=True)
-    words = [
-        ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-        ["worker", "--nworkers", "1", "--death-timeout", "60", "--no-dashboard"],
-    ]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
-            cwd=home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for one in words
-    ]
-    try:
-        deadline = time.monotonic() + 60
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield processes[0]
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(60)
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(tmp_path, undisturbed):
-    home = tmp_path / "home"
-    with dask_cluster(home) as scheduler:
-        path = flow(home, WALKS % (home / "scheduler.json", ""))
-        process = start(home, "run", str(path), "--json", "-q")
-        wait_for_walks(home, process)
-        family = psutil.Process(process.pid).children(recursive=True)
-        scheduler.kill()
-        process.communicate(timeout=600)
-        assert process.returncode == 1
-        assert not psutil.wait_procs(family, timeout=20)[1]
-    assert not (home / "flow/walks").exists()
-    with dask_cluster(home):
-        again = run_flow(path)
-    assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
-    assert walks(home) == undisturbed
 
 
 @pytest.mark.slow
