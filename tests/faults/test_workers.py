@@ -5,12 +5,12 @@ have no gangs: on a cluster of kind mpi their tasks run on its ranks.
 """
 
 import shutil
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from every_job import CLIENT, JOBS, results, words_of
+from processes import ended
 
 from penstock import connect
 from penstock.pipelines.cli import run
@@ -70,8 +70,6 @@ def strike(client, folder, at, how):
         import sys
         import threading
 
-        import psutil
-
         prefix, lock, seen = str(folder), threading.Lock(), 0
 
         def look(event, given):
@@ -111,10 +109,7 @@ def survives(client, kind, job, how, given, home):
     struck.mkdir()
     mark = strike(client, struck, AT.get(job, 30), how)
     assert run([*words_of(job, given, struck / "out", f"of-{kind}"), *more]) == 0
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(int(mark.read_text())):
-        assert time.monotonic() < deadline, "a process stays"
-        time.sleep(0.1)
+    assert ended(int(mark.read_text())), "a process stays"
     assert results(struck / "out") == results(home / "whole")
     assert [one.name for one in struck.iterdir()] == ["out"]
     assert not list(struck.rglob(".*"))
