@@ -23,8 +23,6 @@ from penstock.errors import UsageError
 from penstock.files import (
     FileEntry,
     FileRanges,
-    atomic,
-    file_entry,
     file_table,
     part_name,
     save_npy,
@@ -50,6 +48,7 @@ from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
+from penstock.writer import write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,16 +161,11 @@ def _save(
     task: SimilarTask, number: int, ids: pa.Array, of: Array, rows: Array, scores: Array
 ) -> FileEntry:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    name = f"{part_name(number)}.parquet"
     columns = {"id": take(ids, of), "neighbour": take(ids, rows), "score": as_arrow(scores)}
-    root = task.pieces.result
-    with atomic(root / name) as temporary:
-        pq.write_table(
-            pa.table(columns), temporary, compression="zstd", use_dictionary=["id", "neighbour"]
-        )
-    return file_entry(root, name)
+    name, repeated = f"{part_name(number)}.parquet", ["id", "neighbour"]
+    table = pa.table(columns)
+    return write_table(task.pieces.result, name, [table], use_dictionary=repeated)
 
 
 def _load(task: SimilarTask) -> _Kept:

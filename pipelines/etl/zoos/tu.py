@@ -34,7 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, i
 from penstock.pipelines.tables.text import TextShape
 from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
-from penstock.writer import write_features, write_nodes, write_parquet
+from penstock.writer import write_features, write_nodes, write_table
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -162,7 +162,7 @@ def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
         values = read_numbers(files["graph_attributes"], "float64", None)
         need_rows(files["graph_attributes"], values, graphs, "graph")
         table = table.append_column("attributes", vector_lists(values))
-    return manifest.with_files([write_parquet(root, "graphs.parquet", table)])
+    return manifest.with_files([write_table(root, "graphs.parquet", [table])])
 
 
 def read_numbers(
