@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -14,6 +14,7 @@ from penstock.partition.order import METHODS, BufferState, PartitionOrder, order
 from penstock.pipelines.display import Display, table_text
 
 _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
+_COUNTS = ("io", "bound", "volume", "swaps", "hidden_share", "keeps_newest")
 
 
 @options
@@ -41,7 +42,7 @@ class OrderReport:
         """Return counts and steps of the order, and counts of the others."""
         return {
             **_counts(self.order),
-            "steps": [_step(step) for step in self.order.steps],
+            "steps": [asdict(step) for step in self.order.steps],
             "others": [_counts(other) for other in self.others],
         }
 
@@ -75,17 +76,8 @@ def command(options: OrderOptions, *, output: Display = Display()) -> None:
 
 
 def _counts(order: PartitionOrder) -> dict[str, Any]:
-    return {
-        "method": order.name,
-        "partitions": order.partitions,
-        "capacity": order.capacity,
-        "io": order.io,
-        "bound": order.bound,
-        "volume": order.volume,
-        "swaps": order.swaps,
-        "hidden_share": order.hidden_share,
-        "keeps_newest": order.keeps_newest,
-    }
+    about = {"partitions": order.partitions, "capacity": order.capacity}
+    return {"method": order.name, **about, **{name: getattr(order, name) for name in _COUNTS}}
 
 
 def _cells(order: PartitionOrder) -> tuple[str, ...]:
@@ -98,16 +90,6 @@ def _cells(order: PartitionOrder) -> tuple[str, ...]:
         f"{100 * order.hidden_share:.1f} %",
         "yes" if order.keeps_newest else "no",
     )
-
-
-def _step(step: BufferState) -> dict[str, Any]:
-    return {
-        "buffer": list(step.buffer),
-        "before": [list(bucket) for bucket in step.before],
-        "evict": list(step.evict),
-        "load": list(step.load),
-        "during": [list(bucket) for bucket in step.during],
-    }
 
 
 def _line(number: int, step: BufferState) -> str:
