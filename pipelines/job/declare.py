@@ -250,8 +250,8 @@ class Job(Generic[R]):
         **options: Any,
     ) -> R:
         """Run the job from Python."""
-        with self._called_from_python(given, options, cluster, quiet=quiet) as (context, *more):
-            return self._run(context, *more)
+        with self._called_from_python(given, options, cluster, quiet=quiet) as call:
+            return self._run(*call)
 
     def plan(
         self,
@@ -262,8 +262,8 @@ class Job(Generic[R]):
     ) -> Plan:
         """Return what a run with these arguments would do, and write nothing."""
         how = {"quiet": quiet, "plans": True}
-        with self._called_from_python(given, options, cluster, **how) as (context, *more):
-            return self._plan(context, *more)
+        with self._called_from_python(given, options, cluster, **how) as call:
+            return self._plan(*call)
 
     def wait_for(self, *given: Any, quiet: bool = True, **options: Any) -> R:
         """Run the job; if another process makes the same output, wait for it."""
