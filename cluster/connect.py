@@ -22,7 +22,7 @@ from penstock.cluster.query import (
 )
 from penstock.cluster.running import Running
 from penstock.cluster.spec import KINDS, ClusterSpec, as_spec
-from penstock.documents import parse_json
+from penstock.documents import read_record
 from penstock.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -278,11 +278,11 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
         from penstock.cluster.cuda import open_cuda
 
         return open_cuda(spec, quiet=quiet)
-    return _open_existing(spec, quiet)
+    return _open_existing(spec)
 
 
 @contextmanager
-def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
+def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
     """Connect to a scheduler that already runs; it stays when its client leaves."""
     from distributed.utils import silence_logging_cmgr
 
@@ -295,7 +295,11 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
         address = where
         started = next((one for one in all_registered() if one.address == address), None)
     elif where.endswith(".json"):
-        address = _read_scheduler_file(Path(where))
+        address = read_record(Path(where)).get("address", "")
+        if not address:
+            raise ClusterError(
+                f"{where} is not a scheduler file", expected="what dask scheduler writes"
+            )
         started = next((one for one in all_registered() if one.address == address), None)
     elif (started := find(where)) is not None:
         address = started.reachable()
@@ -309,30 +313,10 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     if started is not None and started.tls and spec.tls is None:
         spec = replace(spec, tls=Path(started.tls))
     used = security(spec)
-    if started is None and not quiet and address.startswith("tcp://"):
-        print(
-            f"the scheduler at {address} is open: connections are not encrypted, and anyone who "
-            "reaches that port can run code there",
-            file=sys.stderr,
-        )
     _check_answer(address, spec, used)
     # One error reports that the scheduler exited; Dask would add tracebacks.
     with silence_logging_cmgr(logging.CRITICAL):
         yield Running(address, security=used)
-
-
-def _read_scheduler_file(path: Path) -> str:
-    try:
-        return str(parse_json(path.read_bytes())["address"])
-    except FileNotFoundError as error:
-        raise ClusterError(
-            f"the scheduler file {path} does not exist",
-            remedy="It is written when the scheduler starts: wait for it, or check the path",
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ClusterError(
-            f"{path} is not a scheduler file", expected="what dask scheduler writes"
-        ) from error
 
 
 def _check_answer(address: str, spec: ClusterSpec, used: Security | None) -> None:

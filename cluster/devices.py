@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_workers
 from penstock.errors import warn
+from penstock.sizes import listed
 from penstock.workers.resources import device
 from penstock.workers.resources.device import Gpu
 
@@ -26,8 +27,7 @@ def warn_of_unused_gpus(client: Client) -> None:
         return
     hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))
     who = f"{len(unused)} of {len(found)} workers compute" if len(found) > 1 else "the job computes"
-    more = f"; and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
     warn(
-        f"{who} on the CPU, though there is a GPU on {'; '.join(hosts[:_NAMED])}{more}. "
+        f"{who} on the CPU, though there is a GPU on {listed(hosts, _NAMED, '; ')}. "
         f"{unused[0].remedy}, or give --device cpu"
     )

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ClusterError, SilentScheduler
+from penstock.sizes import listed
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Security
@@ -81,8 +82,7 @@ def answers_in_time(client: Client, timeout: float | None = None) -> Iterator[fl
             silent = client.run_on_scheduler(_silent, callback_timeout=min(seconds, _WHO_SECONDS))
         except (TimeoutError, OSError):
             raise _silent_scheduler(client, seconds) from error
-        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
-        who = ", ".join(silent[:_NAMED]) + more if silent else "a worker"
+        who = listed(silent, _NAMED) or "a worker"
         raise ClusterError(
             f"{who} does not answer" if len(silent) < 2 else f"{who} do not answer",
             expected=f"an answer within {seconds:g} s",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 from pydantic import AfterValidator, Field
 
-from penstock.documents import parse_yaml
+from penstock.documents import read_yaml
 from penstock.errors import UsageError, warn
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
 from penstock.options import ClientPath, WorkerPath, flag, given_in, options, with_underscores
@@ -167,7 +167,9 @@ class ClusterSpec:
 
         spec, given = self, self.given
         if self.cluster.endswith((".yaml", ".yml")):
-            spec = replace(self, cluster="auto")._filled(_read_yaml(self.cluster), self.cluster)
+            spec = replace(self, cluster="auto")._filled(
+                read_yaml(Path(self.cluster), "file of cluster options"), self.cluster
+            )
             given |= spec._changed()
         configuration = dask.config.get("penstock.cluster", None) or {}
         found = spec._filled(configuration, "Dask's configuration")
@@ -240,17 +242,6 @@ def as_spec(cluster: str | ClusterSpec | None, **options: Any) -> ClusterSpec:
     if isinstance(cluster, ClusterSpec):
         return cluster
     return ClusterSpec(cluster="auto" if cluster is None else cluster, **options)
-
-
-def _read_yaml(path: str) -> Any:
-    try:
-        return parse_yaml(Path(path).read_bytes())
-    except FileNotFoundError as error:
-        raise UsageError(f"the file {path} with cluster options does not exist") from error
-    except ValueError as error:
-        raise UsageError(
-            f"cannot read {path} as YAML", got=str(error), remedy="Write `option: value` lines"
-        ) from error
 
 
 def _place(kind: str) -> str:

@@ -262,7 +262,6 @@ class _Work:
                         recursive=recursive,
                         seed=self.seed,
                         timeout=self.timeout,
-                        quiet=self.quiet,
                     )
                 except MetisError as failure:
                     self.note(path, "failed", str(failure))

@@ -73,10 +73,3 @@ class Base:
         for entry in entries:
             link(self.partition.path / entry.name, root / entry.name)
         return entries
-
-    def link_same(self, root: Path, files: list[FileEntry]) -> None:
-        """Replace files that came out the same by links."""
-        before = self.partition.manifest.files
-        for entry in files:
-            if before.get(entry.name) == entry:
-                link(self.partition.path / entry.name, root / entry.name)

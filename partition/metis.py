@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype, offsets_of
+from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.progress import Elapsed
+from penstock.kernels.cpu.transpose import EDGE_BYTES
 from penstock.threads import spread
 
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
@@ -76,17 +76,13 @@ def memory_needed(graph: Graph) -> int:
 
 def adjacency_needed(graph: Graph) -> int:
     """Return the most bytes that ``shared_adjacency`` takes, including its inputs."""
-    made_of = graph.num_edges * 8 if graph.manifest.directed else 0
+    made_of = graph.num_edges * EDGE_BYTES if graph.manifest.directed else 0
     return 8 * (_entries(graph) + 6 * graph.num_nodes) + made_of
 
 
 def seconds_needed(graph: Graph) -> float:
     """Return the approximate seconds that METIS takes for ``graph``, before reading it."""
-    return _seconds(_entries(graph))
-
-
-def _seconds(entries: int) -> float:
-    return SECONDS_AT_LEAST + SECONDS_AN_ENTRY * entries
+    return SECONDS_AT_LEAST + SECONDS_AN_ENTRY * _entries(graph)
 
 
 def _entries(graph: Graph) -> int:
@@ -97,7 +93,7 @@ def _entries(graph: Graph) -> int:
 def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
     """Give the symmetric adjacency of ``graph`` without loops and repeats, in shared memory."""
     kernels = kernel("adjacency", graph.degrees)
-    in_indptr, in_indices = _reversed(graph, kernels) if graph.manifest.directed else _NOTHING
+    in_indptr, in_indices = _reversed(graph) if graph.manifest.directed else _NOTHING
 
     def count(piece: Any) -> None:
         counts[piece.first_row : piece.first_row + piece.rows] = kernels.neighbour_counts(
@@ -134,13 +130,11 @@ def run_metis(
     recursive: bool,
     seed: int,
     timeout: float = SILENT,
-    quiet: bool = True,
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none.
 
-    METIS reports no progress, so elapsed time is shown against the estimate. If its process has not
-    computed for ``timeout`` seconds, such as a stopped one, it is killed, and METIS has failed.
-    After half of that a message names it, unless ``quiet``.
+    If its process has not computed for ``timeout`` seconds, such as a stopped one, it is killed,
+    and METIS has failed.
     """
     tries = max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1)))
     job = {
@@ -165,15 +159,8 @@ def run_metis(
         command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
-    def say(text: str) -> None:
-        if not quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    title = "METIS, recursive" if recursive else "METIS"
-    estimated = _seconds(len(graph.indices))
     try:
-        with Elapsed(title, estimated=estimated, quiet=quiet) as elapsed:
-            answer, complaint = _answer(process, elapsed, Idle(process.pid, timeout, say))
+        answer, complaint = _answer(process, Idle(process.pid, timeout))
     finally:
         process.kill()
         process.wait()
@@ -185,13 +172,12 @@ def run_metis(
     return parts, int(json.loads(answer)["cut"])
 
 
-def _answer(process: subprocess.Popen[str], elapsed: Elapsed, idle: Idle) -> tuple[str, str]:
+def _answer(process: subprocess.Popen[str], idle: Idle) -> tuple[str, str]:
     last = time.monotonic()
     while True:
         try:
             return process.communicate(timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
-            elapsed.show()
             # Time in which this process itself was stopped, as after Ctrl-Z, does not count.
             idle.look(min(time.monotonic() - last, 2 * _LOOK_EVERY))
             last = time.monotonic()
@@ -203,11 +189,11 @@ class Idle:
     A process that is ready to run on a busy machine, or waits for a disk, may wait for long.
     """
 
-    def __init__(self, pid: int, timeout: float, say: Callable[[str], None]) -> None:
+    def __init__(self, pid: int, timeout: float) -> None:
         import psutil
 
-        self._process, self._timeout, self._say = psutil.Process(pid), timeout, say
-        self._cpu, self._seconds, self._named = -1.0, 0.0, False
+        self._process, self._timeout = psutil.Process(pid), timeout
+        self._cpu, self._seconds = -1.0, 0.0
 
     def look(self, passed: float) -> None:
         """Check it, ``passed`` seconds after the last check; raise MetisError if idle too long."""
@@ -217,23 +203,15 @@ class Idle:
             status, times = self._process.status(), self._process.cpu_times()
         except psutil.Error:  # it has ended
             return
-        cpu, who = times.user + times.system, f"METIS (process {self._process.pid})"
+        cpu = times.user + times.system
         if cpu != self._cpu or status in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
-            if self._named:
-                self._say(f"{who} computes again")
-            self._cpu, self._seconds, self._named = cpu, 0.0, False
+            self._cpu, self._seconds = cpu, 0.0
             return
         self._seconds += passed
-        stopped = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         if self._seconds > self._timeout:
-            how = ", stopped by SIGSTOP" if stopped else ""
-            raise MetisError(f"{who} was killed after {self._timeout:.3g} s without computing{how}")
-        if self._seconds > self._timeout / 2 and not self._named:
-            self._named = True
-            how = ", it is stopped (SIGSTOP)" if stopped else ""
-            self._say(
-                f"{who} has not computed for {self._seconds:.3g} s{how}; after "
-                f"{self._timeout:.3g} s it is killed, and METIS has failed (--worker-timeout)"
+            raise MetisError(
+                f"METIS (process {self._process.pid}, {status}) was killed after "
+                f"{self._timeout:.3g} s without computing"
             )
 
 
@@ -251,16 +229,10 @@ _PIECE_EDGES = 1 << 21
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
-def _reversed(graph: Graph, kernels: Any) -> tuple[Array, Array]:
-    counts = np.zeros(graph.num_nodes, np.int64)
-    for number in range(graph.num_shards):
-        kernels.reverse_counts(counts, graph.shard(number).indices)
-    indptr = offsets_of(counts)
-    cursor, indices = indptr[:-1].copy(), np.empty(graph.num_edges, id_dtype(graph.num_nodes))
-    for number in range(graph.num_shards):
-        shard = graph.shard(number)
-        kernels.reverse_rows(cursor, indices, shard.indptr, shard.indices, shard.first_row)
-    return indptr, indices
+def _reversed(graph: Graph) -> tuple[Array, Array]:
+    rows = [graph.shard(number) for number in range(graph.num_shards)]
+    found = CSR.concatenate(kernel("transpose", graph.degrees).transpose(rows))
+    return found.indptr, found.indices
 
 
 def _anonymous_file(size: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import offsets_of
 from penstock.errors import CorruptFile, UsageError
+from penstock.files import atomic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +101,35 @@ def read_column(path: Path, name: str) -> pa.ChunkedArray:
         if name not in known:
             raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")
         return file.read(columns=[name]).column(0)
+
+
+def write_parquet(
+    path: Path, tables: Iterable[pa.Table], *, rows: int | None = None, **how: Any
+) -> None:
+    """Write tables of one schema, one after another, as one file, atomically.
+
+    rows  at most, of a row group; how: as ``pq.ParquetWriter`` takes it
+    """
+    import pyarrow.parquet as pq
+
+    with atomic(path) as temporary, ExitStack() as opened:
+        writer = None
+        for table in tables:
+            if writer is None:
+                writer = pq.ParquetWriter(temporary, table.schema, **{"compression": "zstd"} | how)
+                opened.enter_context(writer)
+            writer.write_table(table, row_group_size=rows)
+
+
+def copy_columns(source: Path, path: Path, names: list[str], **how: Any) -> None:
+    """Write columns of a Parquet file as another one, some rows at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading_parquet(source), pq.ParquetFile(source) as file:
+        batches = file.iter_batches(1 << 20, columns=names)
+        tables = (pa.Table.from_batches([batch]).select(names) for batch in batches)
+        write_parquet(path, tables, **how)
 
 
 def written_bytes(values: pa.Array) -> float:

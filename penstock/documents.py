@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import MissingFile, UsageError
+from penstock.errors import InputError, UsageError
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -80,10 +80,8 @@ def read_yaml(path: Path, thing: str) -> Any:
     """Return the content of a YAML file of the user; errors call it a ``thing``."""
     try:
         return parse_yaml(path.read_bytes())
-    except FileNotFoundError as error:
-        raise MissingFile(f"the {thing} {path} does not exist") from error
     except OSError as error:
-        raise UsageError(
+        raise InputError(
             f"the {thing} {path} cannot be read", expected="a YAML file", got=error.strerror
         ) from error
     except ValueError as error:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -121,6 +121,16 @@ def link(source: Path, target: Path) -> None:
             os.link(source, temporary)
         except OSError:
             shutil.copyfile(source, temporary)
+
+
+def link_same(
+    base: Path, before: Mapping[str, FileEntry], root: Path, entries: Iterable[FileEntry]
+) -> int:
+    """Replace new files that are the same as those of ``base`` by links; count those."""
+    same = [entry.name for entry in entries if before.get(entry.name) == entry]
+    for name in same:
+        link(base / name, root / name)
+    return len(same)
 
 
 def save_npy(root: Path, name: str, array: Array) -> FileEntry:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile, GraphError, NewerVersion, PenstockError
-from penstock.files import save_json
+from penstock.files import FileEntry, read_file_table, save_json
 
 T = TypeVar("T")
 
@@ -81,6 +81,21 @@ class Format:
                 got=f"version {version}",
                 remedy="Upgrade penstock-graph",
             )
+
+    def files(
+        self, root: Path, body: dict[str, Any], *, sums: bool = False
+    ) -> dict[str, FileEntry]:
+        """Return the files that a manifest lists; raise unless they have their sizes.
+
+        sums  whether to compare their checksums, too
+        """
+        with self.reading(root):
+            found = read_file_table(body["files"])
+        for entry in found.values():
+            entry.check_size(root, listed_in=self.file, remedy=self.restore)
+            if sums:
+                entry.check_sum(root, remedy=self.restore)
+        return found
 
     @contextmanager
     def reading(self, root: Path) -> Iterator[None]:

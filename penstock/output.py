@@ -24,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.documents import parse_json, read_record
-from penstock.errors import CorruptFile, InputError, OutputExists, PenstockError, UsageError
+from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.files import FileEntry, remove, save_json
 from penstock.formats import Format
-from penstock.locks import lock_of
 from penstock.options import flag
-from penstock.output_lock import output_lock, own_directory, refusal
-from penstock.system_errors import from_system, full_disk_explained
+from penstock.output_lock import output_lock, own_directory
+from penstock.system_errors import full_disk_explained
 
 IDENTITY = "identity"  # the key of a manifest
 TABLES = ".tables"  # suffix of the folder with tables from Python
@@ -155,13 +154,6 @@ class Output:
         manifest, body = self._about
         assert self.identity is not None
         manifest.save(self.result, {**body, **more, IDENTITY: digest(self.identity)})
-
-    def unwritable(self, *more: Path) -> PenstockError | None:
-        """Return the error if the output, or ``more``, cannot be written here."""
-        elsewhere = [] if self.scratch.is_relative_to(self.home) else [self.scratch]
-        found = map(refusal, (lock_of(self.path), *elsewhere, *more))
-        refused = next(filter(None, found), None)
-        return None if refused is None else from_system(refused)
 
     @property
     def resumes(self) -> bool:

@@ -6,7 +6,6 @@ with output_lock(path):     # raises OutputExists if another process writes ther
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
@@ -55,22 +54,6 @@ def output_lock(
         with suppress(OSError):  # a failure leaves not even empty folders
             for folder in missing:
                 folder.rmdir()
-
-
-def refusal(path: Path) -> OSError | None:
-    """Return the error of a file or folder that cannot be created or replaced, else None.
-
-    This check writes nothing.
-    """
-    made = next((one for one in reversed([path, *path.parents]) if not one.exists()), path)
-    if not made.parent.is_dir():
-        number = errno.ENOTDIR
-    elif os.access(made.parent, os.W_OK | os.X_OK, effective_ids=True):
-        return None
-    else:
-        read_only = os.statvfs(made.parent).f_flag & os.ST_RDONLY
-        number = errno.EROFS if read_only else errno.EACCES
-    return OSError(number, os.strerror(number), str(made))
 
 
 def own_directory(path: Path) -> None:

@@ -11,7 +11,6 @@ from penstock.sizes import format_bytes, format_count
 _LINES = 10  # in a log, for any length of the run
 # Units with small counts: a rate is meaningless.
 _FEW = ("workers", "ranks", "machines", "probes")
-_SILENT = 10.0  # seconds before a log gets a line about silent work
 
 
 class Progress:
@@ -41,7 +40,7 @@ class Progress:
         if self.quiet or (elapsed < 2 and self._bar is None):
             return
         if self._terminal:
-            self._draw()
+            self._draw(self._state(elapsed))
         elif self.done * _LINES >= self._next_line * self.total:
             self._next_line = self.done * _LINES // self.total + 1
             print(f"{self.title}: {self._state(elapsed)}", file=sys.stderr, flush=True)
@@ -50,10 +49,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def _draw(self) -> None:
-        self._update(self._state(time.monotonic() - self._start), self.done)
-
-    def _update(self, state: str, done: float) -> None:
+    def _draw(self, state: str) -> None:
         if self._bar is None:
             from rich import progress as rich_progress
             from rich.console import Console
@@ -67,7 +63,7 @@ class Progress:
             )
             self._task = self._bar.add_task(self.title, total=self.total, state="")
             self._bar.start()
-        self._bar.update(self._task, completed=done, state=state)
+        self._bar.update(self._task, completed=self.done, state=state)
 
     def _state(self, elapsed: float) -> str:
         show = format_bytes if self.unit == "B" else format_count
@@ -76,43 +72,3 @@ class Progress:
         if self.unit in _FEW:
             return f"{share} %, {min(self.done, self.total):,} of {self.total:,}{unit}"
         return f"{share} %, {show(self.done / max(elapsed, 1e-9))}{unit}/s"
-
-
-class Elapsed(Progress):
-    """Elapsed time of work without progress reports, against its estimate.
-
-    with Elapsed("METIS", estimated=90, quiet=quiet) as elapsed:
-        while not done():
-            elapsed.show()
-
-    In a log it prints, after ten seconds, one line per tenth of the estimate, and then one each
-    time that it doubles.
-    """
-
-    def __init__(self, title: str, *, estimated: float, quiet: bool) -> None:
-        super().__init__(title, total=1, unit="s", quiet=quiet)
-        self.estimated = self.total = max(estimated, 1e-9)  # type: ignore[assignment]
-        self._next_at = max(self.estimated / _LINES, _SILENT)
-        self._said = ""
-
-    def show(self) -> None:
-        """Show it; call this a few times per second."""
-        elapsed = time.monotonic() - self._start
-        if self.quiet or elapsed < 2:
-            return
-        text = f"{_time(elapsed)} of about {_time(self.estimated)}"
-        if elapsed > self.estimated:
-            text = f"{_time(elapsed)}, longer than the estimated {_time(self.estimated)}"
-        if self._terminal:
-            self._update(text, min(elapsed, self.estimated))
-        elif elapsed >= self._next_at:
-            while elapsed >= self._next_at:
-                small = self._next_at < self.estimated
-                self._next_at += self.estimated / _LINES if small else self._next_at
-            if text != self._said:  # rounded, a later time may look the same
-                print(f"{self.title}: {text}", file=sys.stderr, flush=True)
-            self._said = text
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} minutes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
@@ -59,6 +59,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def listed(values: Iterable[object], most: int = 10, sep: str = ", ") -> str:
+    """Return the first of some names: ``a, b and 3 more``."""
+    names = [*map(str, values)]
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return sep.join(names[:most]) + more
+
+
 def were_there(count: int, noun: str) -> str:
     """Return how many pieces an interrupted run had done: ``1 file was there ...``."""
     return f"{plural(count, noun)} {'was' if count == 1 else 'were'} there from the run before"
@@ -72,38 +79,25 @@ def free_disk(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def does_not_fit(
-    what: str, where: str, needs: int, has: int, *, remedy: str, fits: str | None = None
-) -> CapacityError:
-    """Return the error of everything that is too large: what it needs, what there is.
-
-    fits  the largest that would fit, for the remedy
-    """
-    return CapacityError(
-        f"{what} does not fit {where}",
-        expected=f"about {format_bytes(needs)}",
-        got=format_bytes(has),
-        remedy=remedy if fits is None else f"{remedy}; {fits} would fit",
-    )
+def does_not_fit(what: str, where: str, needs: int, has: int, *, remedy: str) -> CapacityError:
+    """Return the error of everything that is too large: what it needs, what there is."""
+    expected, got = f"about {format_bytes(needs)}", format_bytes(has)
+    return CapacityError(f"{what} does not fit {where}", expected=expected, got=got, remedy=remedy)
 
 
-def need_disk(
-    folder: Path, size: int, purpose: str, *, fits: Callable[[int], str] | None = None
-) -> None:
-    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free.
+def too_large_for_disk(folder: Path, size: int, purpose: str) -> CapacityError | None:
+    """Return the error unless ``folder``'s disk has ``size`` bytes free."""
+    free = free_disk(folder) if size else 0
+    if free >= size:
+        return None
+    remedy = "Free some space or write to another disk"
+    return does_not_fit(purpose, f"on the disk of {folder}", size, free, remedy=remedy)
 
-    fits  describes what fits into a number of free bytes
-    """
-    free = free_disk(folder)
-    if free < size:
-        raise does_not_fit(
-            purpose,
-            f"on the disk of {folder}",
-            size,
-            free,
-            remedy="Free some space or write to another disk",
-            fits=None if fits is None else fits(free),
-        )
+
+def need_disk(folder: Path, size: int, purpose: str) -> None:
+    """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free."""
+    if (error := too_large_for_disk(folder, size, purpose)) is not None:
+        raise error
 
 
 def too_large(

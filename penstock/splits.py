@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow, as_numpy, read_column, reading_parquet
+from penstock.arrow import as_arrow, as_numpy, copy_columns, read_column, write_parquet
 from penstock.errors import CorruptFile, UsageError
-from penstock.files import atomic
 from penstock.graph import SPLITS, Graph
 from penstock.kernels import kernel
 from penstock.kernels.streams import Stream
@@ -35,7 +34,7 @@ Fractions = tuple[float, float, float]
 FILE_NAME = "split.parquet"
 _EXACT = 1e-6  # fractions that add up to at least one less this leave no node out
 _NODE_BYTES = 64  # while a split is drawn
-_BATCH = 1 << 20  # nodes drawn or copied at a time
+_BATCH = 1 << 20  # nodes drawn at a time
 
 
 # -- drawing ---------------------------------------------------------------------------------------
@@ -276,30 +275,16 @@ def keep_split(folder: Path, graph: Graph, splits: Array | None) -> None:
     if splits is not None:
         save_split(path, graph, splits)
     elif graph.manifest.graphs is None and not path.is_file():
-        _copy_split(path, graph)
+        copy_columns(graph.ids_file, path, ["id", "split"])
 
 
 def save_split(path: Path, graph: Graph, splits: Array) -> None:
     """Write split.parquet for the nodes of a graph."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     table = pa.table({"id": graph.user_ids(), "split": as_arrow(splits, splits < 0)})
-    with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_parquet(path, [table])
 
 
 def _own_splits(graph: Graph) -> Array:
     return as_numpy(graph.node_column("split"), -1)
-
-
-def _copy_split(path: Path, graph: Graph) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names, source = ["id", "split"], graph.path / "nodes.parquet"
-    with atomic(path) as temporary, reading_parquet(source), pq.ParquetFile(source) as nodes:
-        schema = pa.schema([nodes.schema_arrow.field(name) for name in names])
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as kept:
-            for batch in nodes.iter_batches(_BATCH, columns=names):
-                kept.write_batch(batch.select(names))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow
-from penstock.files import FileEntry, atomic, file_entry, part_name
+from penstock.arrow import as_arrow, write_parquet
+from penstock.files import FileEntry, file_entry, part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,19 +50,16 @@ def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
 
     Floats are as good as random: they are not compressed, and page statistics are of no use.
     """
-    import pyarrow.parquet as pq
-
     names = table.column_names
     compression = dict.fromkeys(names, "zstd")
     if compression.pop("vector", None):
         compression["vector.list.element"] = "none"
-    with atomic(folder / name) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            compression=compression,
-            use_dictionary=False,
-            write_statistics=[each for each in names if each != "vector"],
-            row_group_size=1 << 18,
-        )
+    write_parquet(
+        folder / name,
+        [table],
+        rows=1 << 18,
+        compression=compression,
+        use_dictionary=False,
+        write_statistics=[each for each in names if each != "vector"],
+    )
     return file_entry(folder, name)

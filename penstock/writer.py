@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import write_parquet
 from penstock.csr import CSR
 from penstock.errors import InputError
-from penstock.files import FileEntry, atomic, file_entry, save_npy
+from penstock.files import FileEntry, file_entry, save_npy
 from penstock.graph import SPLITS, Graph
 from penstock.manifest import FeatureEntry, Manifest, ShardEntry
 from penstock.output import Output
@@ -35,15 +36,12 @@ def write_shard(root: Path, number: int, csr: CSR) -> list[FileEntry]:
 
 def write_nodes(root: Path, table: pa.Table) -> FileEntry:
     """Write nodes.parquet: one row per node, in internal order, with the user's ids in ``id``."""
-    return write_parquet(root, "nodes.parquet", table)
+    return write_table(root, "nodes.parquet", [table])
 
 
-def write_parquet(root: Path, name: str, table: pa.Table) -> FileEntry:
-    """Write a table atomically as ``root/name`` and return its entry."""
-    import pyarrow.parquet as pq
-
-    with atomic(root / name) as temporary:
-        pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 20)
+def write_table(root: Path, name: str, tables: Iterable[pa.Table], **how: Any) -> FileEntry:
+    """Write tables as ``root/name`` and return its entry: see ``write_parquet``."""
+    write_parquet(root / name, tables, **how)
     return file_entry(root, name)
 
 

@@ -60,7 +60,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "Make a graph: R-MAT, stochastic blocks, triples, a zoo",
         ),
         "info": ("info:command", "Show counts, degrees, components, features and size"),
-        "validate": ("validate:command", "Read a whole graph and check every file and row"),
+        "validate": ("validate:command", "Read a whole graph and check every file"),
         "partition": ("partition:command", "Cut a graph into k parts, balanced by work"),
         "order": ("order:command", "Show in which order partitions meet in a GPU's buffer"),
     },

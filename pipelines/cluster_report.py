@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.cluster.daemon.registry import Registered, type_this
 from penstock.cluster.daemon.status import Status, Worker
+from penstock.pipelines.display import table_text
 from penstock.sizes import format_bytes
 
 _TEXTS = {
@@ -72,7 +73,7 @@ class StatusReport:
         if self.details:
             return "\n\n".join(map(_details, self.found))
         head = ("cluster", "state", "workers", "kind", "host", "since", "address", "dashboard")
-        return _table([head, *map(_row, self.found)])
+        return table_text([head, *map(_row, self.found)])
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _details(status: Status) -> str:
     if status.state == "running":
         lines.append(f"  workers    {len(status.present)} present, {cluster.workers} at the start")
         head = ("worker", "host", "pid", "threads", "memory", "limit", "tasks")
-        lines.append(_table([head, *map(_worker, status.present)], indent="  "))
+        lines.append(table_text([head, *map(_worker, status.present)], indent="  "))
     return "\n".join(lines)
 
 
@@ -156,12 +157,4 @@ def _worker(worker: Worker) -> tuple[str, ...]:
         format_bytes(worker.memory),
         limit,
         str(worker.tasks),
-    )
-
-
-def _table(rows: Sequence[tuple[str, ...]], indent: str = "") -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
     )

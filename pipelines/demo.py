@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import dedent
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -24,7 +23,7 @@ from penstock.files import save_json, save_text
 from penstock.options import ClientPath, options
 from penstock.output import refuse_existing
 from penstock.paths import client_path
-from penstock.pipelines.display import CountsReport, Display
+from penstock.pipelines.display import CountsReport, Display, table_text
 
 KIND = "demo"
 RANKS = 2
@@ -195,22 +194,8 @@ class DemoReport(CountsReport):
 
     def text(self) -> str:
         """Return the closing table."""
-        from io import StringIO
-
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name, how in (("stage", {}), ("result", {}), ("s", {"justify": "right"})):
-            table.add_column(name, **how)  # type: ignore[arg-type]
-        for stage in self.stages:
-            table.add_row(stage["name"], stage["text"], f"{stage['seconds']:.1f}")
-        console = Console(file=StringIO(), width=shutil.get_terminal_size((100, 24)).columns)
-        console.print(table)
-        assert isinstance(console.file, StringIO)
-        drawn = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-        lines = [dedent(drawn).strip(), ""]
+        rows = [(one["name"], one["text"], f"{one['seconds']:.1f}") for one in self.stages]
+        lines = [table_text([("stage", "result", "s"), *rows]), ""]
         if self.alone:
             lines.append(f"trained on one rank, as there is no MPI here: {self.alone}")
         lines.append(f"all of it {self.seconds:.1f} s, in {self.folder}")

@@ -123,10 +123,29 @@ class Display:
             for number, command in enumerate(following or ()):
                 print(f"  {'' if number else 'next:':5} {_line(command, shown)}")
 
+    def say(self, body: Any, text: str) -> None:
+        """Print one of both: JSON for programs, text for people."""
+        if self.json:
+            print(json.dumps(body, indent=1), flush=True)
+        elif not self.quiet and text:
+            print(text, flush=True)
+
     def note(self, text: str) -> None:
         """Print something for ``-v`` only, on standard error."""
         if self.verbose and text:
             print(text, file=sys.stderr)
+
+
+def table_text(rows: Sequence[Sequence[str]], *, indent: str = "", numbers: bool = False) -> str:
+    """Return rows as aligned columns; with ``numbers`` all but the first are aligned right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if numbers:
+            cells[1:] = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append(f"{indent}{'  '.join(cells)}".rstrip())
+    return "\n".join(lines)
 
 
 def _line(command: Command, path: Callable[[Path], str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from penstock.paths import shown
 from penstock.pipelines.display import CountsReport
 from penstock.pipelines.job.declare import Context, job
 from penstock.progress import Progress
-from penstock.sizes import format_bytes, need_memory
+from penstock.sizes import format_bytes, listed, need_memory
 
 Lines = Iterator[tuple[str, str]]
 _WIDTH = 80  # of a line
@@ -338,12 +338,12 @@ def node_lines(found: Mapping[str, Any]) -> Lines:
             f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}",
         )
         if (names := features["names"]) is not None:
-            yield "", _first(names)
+            yield "", listed(names, _SHOWN)
     if labels is not None:
         kinds = {"class": "one of", "multi": "any of", "value": "a value"}
         what = kinds[labels["kind"]]
         if labels["classes"] is not None:
-            what += f" {len(labels['classes']):,} classes ({_first(labels['classes'])})"
+            what += f" {len(labels['classes']):,} classes ({listed(labels['classes'], _SHOWN)})"
         labelled = labels["labelled"]
         share = _share(labelled, found["nodes"])
         yield "labels", f"{what}, {labelled:,} labelled nodes{share}"
@@ -357,11 +357,6 @@ def node_lines(found: Mapping[str, Any]) -> Lines:
                 for name, count in found["splits"].items()
             ),
         )
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _storage(found: dict[str, Any]) -> Lines:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -11,9 +11,10 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.options import options
 from penstock.partition.order import METHODS, BufferState, PartitionOrder, order
-from penstock.pipelines.display import Display
+from penstock.pipelines.display import Display, table_text
 
 _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
+_COUNTS = ("io", "bound", "volume", "swaps", "hidden_share", "keeps_newest")
 
 
 @options
@@ -41,18 +42,15 @@ class OrderReport:
         """Return counts and steps of the order, and counts of the others."""
         return {
             **_counts(self.order),
-            "steps": [_step(step) for step in self.order.steps],
+            "steps": [asdict(step) for step in self.order.steps],
             "others": [_counts(other) for other in self.others],
         }
 
     def text(self) -> str:
         """Return the table of counts and, if verbose, what happens in every buffer state."""
         table = [_HEADING, *(_cells(each) for each in (self.order, *self.others))]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [f"{self.order.partitions} partitions; volume in embedding tables moved"]
-        for name, *cells in table:
-            numbers = (cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))
-            lines.append("  ".join([name.ljust(widths[0]), *numbers]))
+        lines.append(table_text(table, numbers=True))
         if self.verbose:
             lines += [f"\n{self.order.name}, state by state"]
             lines += [_line(i, step) for i, step in enumerate(self.order.steps)]
@@ -78,17 +76,8 @@ def command(options: OrderOptions, *, output: Display = Display()) -> None:
 
 
 def _counts(order: PartitionOrder) -> dict[str, Any]:
-    return {
-        "method": order.name,
-        "partitions": order.partitions,
-        "capacity": order.capacity,
-        "io": order.io,
-        "bound": order.bound,
-        "volume": order.volume,
-        "swaps": order.swaps,
-        "hidden_share": order.hidden_share,
-        "keeps_newest": order.keeps_newest,
-    }
+    about = {"partitions": order.partitions, "capacity": order.capacity}
+    return {"method": order.name, **about, **{name: getattr(order, name) for name in _COUNTS}}
 
 
 def _cells(order: PartitionOrder) -> tuple[str, ...]:
@@ -101,16 +90,6 @@ def _cells(order: PartitionOrder) -> tuple[str, ...]:
         f"{100 * order.hidden_share:.1f} %",
         "yes" if order.keeps_newest else "no",
     )
-
-
-def _step(step: BufferState) -> dict[str, Any]:
-    return {
-        "buffer": list(step.buffer),
-        "before": [list(bucket) for bucket in step.before],
-        "evict": list(step.evict),
-        "load": list(step.load),
-        "during": [list(bucket) for bucket in step.during],
-    }
 
 
 def _line(number: int, step: BufferState) -> str:

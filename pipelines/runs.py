@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from penstock.documents import with_named_numbers
 from penstock.options import ClientPath
 from penstock.paths import shown
-from penstock.pipelines.display import Display
+from penstock.pipelines.display import Display, table_text
 from penstock.pipelines.flow.options import CleanOptions, ListOptions, ServeOptions, settings
 from penstock.pipelines.flow.records import (
     FOLDER,
@@ -38,19 +38,15 @@ def list_runs(
 ) -> None:
     """List runs, the newest last."""
     runs = [run for run in all_runs(folder, chosen.flow) if _matches(run, chosen)]
-    if output.json:
-        print(json.dumps([_line(run) for run in runs], indent=1))
-        return
-    if not runs:
+    if not runs and not output.json:
         print(f"no runs in {shown(folder)}", file=sys.stderr)
-    width = max((len(run.name) for run in runs), default=0)
+    rows = []
     for run in runs:
-        one = _line(run)
         error = run.body.get("error", {})  # of a run that was refused before any stage
         stages = run.stages_text() or error.get("what", "")[:_SHOWN]
         took = "" if run.seconds is None else f"{run.seconds:.1f} s"
-        line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took:>10}  {stages}"
-        print(line.rstrip())
+        rows.append((run.name, run.date, run.state, took, stages))
+    output.say([_line(run) for run in runs], table_text(rows))
 
 
 @app.command(name="show", sort_key=2)
@@ -63,14 +59,11 @@ def show(
 ) -> None:
     """Show one run: its stages, gates and errors, and the paths of its logs."""
     found = find_run(folder, run)
-    if output.json:
-        print(json.dumps(found.body, indent=1))
-        return
     report = FlowReport.of(found)
-    print(report.text())
-    failure = report.failure()
+    text, failure = report.text(), report.failure()
     if failure is not None and found.state != State.RUNNING:
-        print(f"  {failure}\n  {shown(found.folder / 'logs')}")
+        text += f"\n  {failure}\n  {shown(found.folder / 'logs')}"
+    output.say(found.body, text)
 
 
 @app.command(name="compare", sort_key=3)
@@ -88,16 +81,11 @@ def compare(
 
     runs = find_run(folder, one), find_run(folder, other)
     found = differences(*runs)
-    if output.json:
-        lines = [dict(zip(("stage", "what", "one", "other"), line, strict=True)) for line in found]
-        body = {"one": str(runs[0].folder), "other": str(runs[1].folder), "differences": lines}
-        print(json.dumps(with_named_numbers(body), indent=1))
-        return
+    lines = [dict(zip(("stage", "what", "one", "other"), line, strict=True)) for line in found]
+    body = {"one": str(runs[0].folder), "other": str(runs[1].folder), "differences": lines}
     heads = ("stage", "what", *(run.name for run in runs))
     rows = [tuple("none" if cell is None else text(cell) for cell in row) for row in found]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        print("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+    output.say(with_named_numbers(body), table_text([heads, *rows]))
 
 
 @app.command(name="serve", sort_key=4)
@@ -127,11 +115,9 @@ def clean_runs(
 ) -> None:
     """Remove old runs; outputs of stages and what was published stay."""
     gone = clean(folder, options.keep)
-    if output.json:
-        print(json.dumps({"removed": gone}, indent=1))
-    elif not output.quiet:
-        count = plural(len(gone), "run") if gone else "none"
-        print(f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept")
+    count = plural(len(gone), "run") if gone else "none"
+    text = f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept"
+    output.say({"removed": gone}, text)
 
 
 def _matches(run: RunRecord, chosen: ListOptions) -> bool:

@@ -38,7 +38,7 @@ class Validation(CountsReport):
 
 @job("validate", clustered=False)
 def validate(context: Context, graph: Graph) -> Validation:
-    """Read a whole graph and check every checksum and every row; exit 1 if something is wrong.
+    """Read a whole graph and check every checksum and index; exit 1 if something is wrong.
 
     Parameters
     ----------

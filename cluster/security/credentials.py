@@ -8,7 +8,6 @@ ranks and jobs get the folder's path, never its contents.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.daemon.registry import state_folder
 from penstock.cluster.security import of_folder, security
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, MissingExtra
 from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ _UNUSED = (
     *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
     *("crl_sign", "encipher_only", "decipher_only"),
 )
-_SHARED = re.compile(r"\.credentials@(.+)-(\d+)-(\d+)-[0-9a-f]{8}")
 
 
 @contextmanager
@@ -47,7 +44,9 @@ def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Security | N
     elif folder is not None:
         yield of_folder(make_credentials(folder / "tls"))
     else:
-        with _shared_folder() as shared:
+        state = state_folder()
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with TemporaryFolder(".credentials", state) as shared:
             yield of_folder(make_credentials(shared / "tls"))
 
 
@@ -91,17 +90,11 @@ def _parts(used: Security) -> list[tuple[str, str | None]]:
 
 def certificate() -> tuple[bytes, bytes]:
     """Return a self-signed certificate and its key, both as PEM."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-    except ImportError as error:
-        raise MissingExtra(
-            "a cluster's credentials need cryptography, which is not installed",
-            remedy="Install it (pip install cryptography), or bring your own credentials: "
-            "--tls DIR",
-        ) from error
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"penstock-{secrets.token_hex(8)}")])
     now = datetime.now(UTC)
@@ -137,17 +130,3 @@ def certificate() -> tuple[bytes, bytes]:
     return made.public_bytes(pem), key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _shared_folder() -> TemporaryFolder:
-    state = state_folder()
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return TemporaryFolder(".credentials", state)
-    except OSError as error:
-        raise ClusterError(
-            f"the credentials for workers on other hosts cannot be written to {state}",
-            got=error.strerror,
-            remedy="Name a folder that all hosts see with PENSTOCK_STATE, or bring your own "
-            "credentials: --tls DIR",
-        ) from error

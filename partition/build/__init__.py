@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import id_dtype, offsets_of
-from penstock.files import FileEntry, save_npy
+from penstock.files import FileEntry, link_same, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition.base import Base
@@ -74,7 +74,8 @@ def build_parts(
         save_npy(root, "local.npy", layout.local),
     ]
     if base is not None:
-        base.link_same(root, builder.files)
+        old = base.partition
+        link_same(old.path, old.manifest.files, root, builder.files)
     return builder.entries(), builder.files
 
 

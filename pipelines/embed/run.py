@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.arrays import Array
-from penstock.arrow import reading_parquet
+from penstock.arrow import copy_columns
 from penstock.errors import CorruptFile, InputError, UsageError
-from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.run_output import RunState
@@ -132,18 +131,6 @@ def bytes_of_ids(folder: Path) -> int:
 def keep_ids(folder: Path, graph: Graph) -> None:
     """Copy the ids of a graph's nodes to a run, which may outlive the graph."""
     if _count_of_ids(folder) != graph.num_nodes:
-        _write_ids(folder, graph)
-
-
-def _write_ids(folder: Path, graph: Graph) -> None:
-    import pyarrow.parquet as pq
-
-    path = graph.path / "nodes.parquet"
-    with atomic(folder / IDS) as temporary, reading_parquet(path), pq.ParquetFile(path) as file:
-        field = file.schema_arrow.field("id")
-        import pyarrow as pa
-
         # Ids are distinct: pyarrow would build a dictionary per row group, and discard it.
-        with pq.ParquetWriter(temporary, pa.schema([field]), use_dictionary=False) as writer:
-            for batch in file.iter_batches(columns=["id"]):
-                writer.write_batch(batch)
+        how = {"compression": "snappy", "use_dictionary": False}
+        copy_columns(graph.ids_file, folder / IDS, ["id"], **how)

@@ -7,7 +7,7 @@ highest ids move into the gaps: ids run from 0 without gaps, as in every graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import BaseRefused, UsageError
-from penstock.files import FileEntry, link
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
 from penstock.manifest import Manifest
-from penstock.options import flag, given_options
+from penstock.options import flag, given_options, refuse_ignored
+from penstock.pipelines.etl.options import IGNORED_IN_CHANGES
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Base:
 
     def completed(self, options: EtlOptions) -> EtlOptions:
         """Return the options of a change of it, with the rules by which it was made."""
-        options.refuse_in_changes()
+        refuse_ignored(options, IGNORED_IN_CHANGES)
         manifest, path = self.manifest, self.graph.path
         made, given = manifest.made.get("options", {}), given_options(options)
         if trimmed := [name for name in _TRIMS if made.get(name)]:
@@ -232,13 +232,6 @@ class Base:
             found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
             start += len(column)
         return found
-
-    def link_same(self, root: Path, files: Mapping[str, FileEntry]) -> int:
-        """Replace files of a new graph that are the same as the base's by links; count those."""
-        same = [name for name, entry in files.items() if self.manifest.files.get(name) == entry]
-        for name in same:
-            link(self.graph.path / name, root / name)
-        return len(same)
 
 
 def _is_whole(name: str) -> bool:

@@ -10,16 +10,16 @@ from typing import Any
 
 from penstock.cluster.connect import kind_for
 from penstock.errors import BaseRefused, UsageError
-from penstock.files import file_entry, save_json, save_text
+from penstock.files import file_entry, link_same, save_json, save_text
 from penstock.graph import Graph
 from penstock.manifest import FORMAT, Manifest
-from penstock.options import given_options
+from penstock.options import given_options, refuse_ignored
 from penstock.output import Output
 from penstock.paths import client_input
 from penstock.pipelines.display import FromBase
 from penstock.pipelines.etl.base import Base
 from penstock.pipelines.etl.nodes.coded import known_columns
-from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.options import IGNORED_IN_TABLES, IGNORED_IN_ZOOS, EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
@@ -82,13 +82,7 @@ class EtlJob:
         cls, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
     ) -> EtlJob:
         """Find the files of the edges and their columns, and complete the options."""
-        try:
-            listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
-        except TypeError as error:
-            raise UsageError(
-                f"a {type(edges).__name__} is not a table",
-                expected="paths, or an object with __arrow_c_stream__, such as a DataFrame",
-            ) from error
+        listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
         job = cls([client_input(one) for one in listed], options)
         job._open()
         return job
@@ -128,14 +122,15 @@ class EtlJob:
         if self.format == "tu" and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
         if self.format in ZOOS:
-            options.refuse_in_zoo()
+            refuse_ignored(options, IGNORED_IN_ZOOS)
             if self.base is not None:
                 raise BaseRefused("--base is for one graph, and this is a zoo of graphs")
         known_columns(options)
         self.inputs = files_read(edges, self.format, options)
         kinds = {format_of(path) or self.format for path in self.inputs}
         if self.format != "tu":
-            options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz", "json"})
+            text = not kinds <= {"parquet", "arrow", "npz", "json"}
+            refuse_ignored(options, IGNORED_IN_TABLES, text)
         if edges or removed:
             layout = find_layout(edges or removed, reading, self.format)
         else:
@@ -218,7 +213,8 @@ class EtlJob:
         made: dict[str, Any] = {"by": "penstock etl", "edges": self.edges, "options": given}
         if self.base is not None:
             made |= {"base": self.base.graph.digest, "changes": counts.change_set}
-            kept = self.base.link_same(out.result, manifest.files)
+            old, files = self.base.manifest.files, manifest.files.values()
+            kept = link_same(self.base.graph.path, old, out.result, files)
             counts.from_base = FromBase("files", kept, len(manifest.files) - kept)
         manifest = replace(manifest, made=made)
         out.describe(FORMAT, manifest.to_dict())

@@ -93,7 +93,7 @@ _IGNORED: Rules = (
     (("add", "remove"), "without --base", lambda o: o.base is None),
     (("strict",), "without --remove", lambda o: not o.remove),
 )
-_IGNORED_IN_CHANGES: Rules = (
+IGNORED_IN_CHANGES: Rules = (
     (
         (
             "min_degree",
@@ -122,7 +122,7 @@ _IGNORED_IN_CHANGES: Rules = (
         lambda o: o.unknown_nodes == "drop",
     ),
 )
-_IGNORED_IN_TABLES: Rules = (
+IGNORED_IN_TABLES: Rules = (
     (("header", "delimiter"), "without a text file", lambda o, text: not text),
     (("label_missing", "label_kind"), "without --label", lambda o, _: o.label is None),
     (
@@ -135,7 +135,7 @@ _IGNORED_IN_TABLES: Rules = (
 )
 # In a zoo, graphs are split by the user's own table and have components of their own; the nodes of
 # a graph stay together, and only TU folders have data of nodes.
-_IGNORED_IN_ZOOS: Rules = (
+IGNORED_IN_ZOOS: Rules = (
     (
         (
             "largest_component",
@@ -152,6 +152,20 @@ _IGNORED_IN_ZOOS: Rules = (
         "in a zoo of graphs",
         lambda o: True,
     ),
+)
+
+
+# The names of a TU folder's files decide their contents; they are matched by row number.
+IGNORED_IN_TU: Rules = (
+    (
+        ("source", "target", "graph_id", "header", "delimiter", "id_type", "on_bad_rows"),
+        "with a TU folder",
+        lambda o: True,
+    ),
+    (("weight",), "with a TU folder, except none", lambda o: o.weight != "none"),
+    (("relation",), "with a TU folder, except none", lambda o: o.relation != "none"),
+    (("time",), "with a TU folder, except none", lambda o: o.time != "none"),
+    (("label_kind",), "with a TU folder, except value", lambda o: o.label_kind == "multi"),
 )
 
 
@@ -302,18 +316,6 @@ class EtlOptions:
     def changes(self) -> bool:
         """Whether edges are added to and removed from the base."""
         return bool(self.add or self.remove)
-
-    def refuse_in_changes(self) -> None:
-        """Raise UsageError for an option that changes of a base would ignore."""
-        refuse_ignored(self, _IGNORED_IN_CHANGES)
-
-    def refuse_in_tables(self, *, text: bool) -> None:
-        """Raise UsageError for an option that these tables would ignore; some may be text."""
-        refuse_ignored(self, _IGNORED_IN_TABLES, text)
-
-    def refuse_in_zoo(self) -> None:
-        """Raise UsageError for an option that a zoo would ignore."""
-        refuse_ignored(self, _IGNORED_IN_ZOOS)
 
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):

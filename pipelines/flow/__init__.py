@@ -18,10 +18,9 @@ planning     ``--plan``
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow.report import FlowReport
@@ -33,15 +32,8 @@ def run_flow(
     flow: str | Path,
     *,
     variables: Mapping[str, str] | None = None,
-    date: dt.date | None = None,
-    accept: tuple[str, ...] = (),
-    reason: str | None = None,
-    force: bool = False,
-    first: str | None = None,
-    only: tuple[str, ...] = (),
-    replace_targets: bool = False,
-    replace_outputs: bool = False,
     quiet: bool = True,
+    **options: Any,
 ) -> FlowReport:
     """Run the stages of a flow that must run, check their gates, and publish what passed.
 
@@ -51,24 +43,11 @@ def run_flow(
         The YAML file.
     variables
         Values of the flow's variables.
-    date
-        The day that is computed [default: today, in the flow's time zone].
-    accept
-        Stages whose gates need not be met in this run.
-    reason
-        Why, for the record of the run.
-    force
-        Run every stage, whether anything changed or not.
-    first
-        Run this stage and those that depend on it.
-    only
-        Run these stages alone.
-    replace_targets
-        Publish also to places of other flows.
-    replace_outputs
-        Let stages also replace outputs that this flow did not make; they are not kept.
     quiet
         Print no progress.
+    **options
+        Options of ``penstock run``: ``date``, ``accept`` and ``reason``, ``force``, ``first`` (its
+        ``--from``), ``only``, ``replace_targets``, ``replace_outputs``.
 
     Returns
     -------
@@ -91,19 +70,13 @@ def run_flow(
     'passed'
     """
     # The process of a function imports this package, and nothing of these.
+    from penstock.errors import UsageError
     from penstock.paths import client_path
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.options import RunOptions
     from penstock.pipelines.flow.run import FlowRun
 
-    options = RunOptions(
-        accept=accept,
-        reason=reason,
-        force=force,
-        first=first,
-        only=only,
-        replace_targets=replace_targets,
-        replace_outputs=replace_outputs,
-        report=False,
-    )
-    return FlowRun(read_flow(client_path(flow), variables, date=date), options, quiet=quiet).run()
+    how = RunOptions(report=False, **options)
+    if how.set or how.dates or how.detach:
+        raise UsageError("run_flow runs one day in this process", remedy="Give variables and date")
+    return FlowRun(read_flow(client_path(flow), variables, date=how.date), how, quiet=quiet).run()

@@ -132,7 +132,7 @@ class Place:
         files = _files(output)
         if self.local:
             size = sum(path.stat().st_size for _, path in files)
-            need_disk(_existing(Path(self.destination)), size, f"a copy of {output} in {self}")
+            need_disk(Path(self.destination), size, f"a copy of {output} in {self}")
         to = f"{self._root}/{version}"
         target = f"{self._root}/.{version}.partial" if self.local else to
         with self._explained():
@@ -294,10 +294,6 @@ def _files(output: Path) -> list[tuple[str, Path]]:
         paths = [Path(folder, one) for one in sorted(names) if not one.startswith(".")]
         found += [(path.relative_to(output).as_posix(), path) for path in paths]
     return found
-
-
-def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
 
 
 def _sync(path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.documents import read_record
+from penstock.errors import PenstockError
 from penstock.files import remove, save_json, sha256_of
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import HIDDEN, NOT_YET, Flow, StageSpec, without_stages
@@ -372,17 +373,10 @@ def _hidden(path: Path, folder: Path) -> bool:
 
 
 def _remote(url: str) -> str:
-    import fsspec
+    from penstock.pipelines.tables.sources import find_files, stamp_of
 
     try:
-        system, inside = fsspec.url_to_fs(url)
-        system.invalidate_cache()
-        found: list[Any] = []
-        for one in system.glob(inside) or [inside]:
-            known = system.info(one)
-            folder = known.get("type") == "directory"
-            found += system.find(one, detail=True).values() if folder else [known]
-    except (OSError, ValueError, ImportError):
+        found = [stamp_of(one) for one in find_files([url])]
+    except PenstockError:
         return f"unknown at {time.time()}"  # so that what reads it runs
-    texts = sorted(json.dumps(one, sort_keys=True, default=str) for one in found)
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()

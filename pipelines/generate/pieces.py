@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
-from penstock.writer import GrowingGraph, write_feature_files
+from penstock.writer import GrowingGraph, write_feature_files, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +27,8 @@ class Pieces(GrowingGraph):
         nodes = self.manifest.nodes
         firsts = range(0, max(nodes, 1), ROWS)
         tables = (pa.table(columns(first, min(ROWS, nodes - first))) for first in firsts)
-        self.add(write_table(self.root, "nodes.parquet", tables))
+        how = as_numbers(pa.table(columns(0, 0)).schema)
+        self.add(write_table(self.root, "nodes.parquet", tables, **how))
 
     def splits(self, split: Array) -> None:
         """Count the nodes of each split."""
@@ -42,26 +41,10 @@ class Pieces(GrowingGraph):
         self.add(*files, features=entry)
 
 
-def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:
-    """Write tables of one schema, one after another, as one Parquet file."""
+def as_numbers(schema: pa.Schema) -> dict[str, Any]:
+    """Return how columns are written whose integers are ascending, or nearly so."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with atomic(root / name) as temporary:
-        writer = None
-        try:
-            for table in tables:
-                if writer is None:
-                    numbers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
-                    writer = pq.ParquetWriter(
-                        temporary,
-                        table.schema,
-                        compression="zstd",
-                        use_dictionary=False,
-                        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-                    )
-                writer.write_table(table, row_group_size=ROWS)
-        finally:
-            if writer is not None:
-                writer.close()
-    return file_entry(root, name)
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")
+    return {"use_dictionary": False, "column_encoding": encoding}

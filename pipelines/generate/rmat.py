@@ -18,10 +18,11 @@ from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import EDGES, Generator
 from penstock.pipelines.generate.options import RmatOptions, weight_range
-from penstock.pipelines.generate.pieces import Pieces, write_table
+from penstock.pipelines.generate.pieces import Pieces, as_numbers
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.progress import Progress
+from penstock.writer import write_table
 
 
 class RmatSource(EdgeSource):
@@ -158,5 +159,6 @@ def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, FileEn
         {"src": sources.astype(np.int64), "dst": targets.astype(np.int64)}
         | {singular[name]: values for name, values in columns.items()}
     )
-    entry = write_table(root, f"{part_name(first // _PART)}.parquet", [table])
+    name = f"{part_name(first // _PART)}.parquet"
+    entry = write_table(root, name, [table], **as_numbers(table.schema))
     return len(sources), entry

@@ -19,7 +19,7 @@ from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import ZooOptions
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.progress import Progress
-from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
+from penstock.writer import SHARD_EDGES, row_cuts, write_shard, write_table
 
 # SwarmGraph, table 3: of a million graphs, the number of each size and kind.
 SIZES = (32, 64, 128, 256, 512, 1024)
@@ -143,4 +143,4 @@ def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:
             "label": zoo.kinds.astype(np.int32),
         }
     )
-    return write_parquet(root, "graphs.parquet", table)
+    return write_table(root, "graphs.parquet", [table])

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import BaseRefused
-from penstock.files import FileEntry, read_file_table, save_npy
+from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.graph_changes import RowPrints, another_kind
 from penstock.prints import print_factors, prints_of, words
@@ -96,7 +96,6 @@ class Base:
 
         body = FORMAT.load(path)
         with FORMAT.reading(path):
-            entries = read_file_table(body["files"])
             about = body.get("prints")
             before = [*body["columns"]]
             made = str(body["checkpoint_sha256"])
@@ -108,8 +107,7 @@ class Base:
             )
         if sorted(before) != sorted(columns):
             raise another_kind(path, "columns", ", ".join(before), ", ".join(columns))
-        for entry in entries.values():
-            entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
+        FORMAT.files(path, body)
         with FORMAT.reading(path):
             rows = RowPrints.load(path, about["rows"])
             prints = Prints(rows, load_npy(path / _FEATURES), about["inputs"], about["how"])

@@ -13,7 +13,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
-from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import (
     Columns,
@@ -26,6 +25,7 @@ from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
 from penstock.pipelines.job.declare import Context
+from penstock.sizes import listed
 from penstock.temporary import TemporaryFolder
 from penstock.workers.gnn.plan.facts import outputs_of
 
@@ -132,22 +132,13 @@ def _counted(opened: OpenedRun, split: str) -> Array:
         counts = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
         chosen = chosen & (splits == SPLITS.index(split))
     elif split != "all":
-        _check_split(opened, split)
-        chosen = chosen & graph.split(split)
+        chosen = chosen & graph.split(split) if counts else np.zeros(len(chosen), bool)
     if not chosen.any():
         known = ", ".join(f"{name} {count}" for name, count in counts.items())
         what = "no node has a label" if split == "all" else f"no node of {split} has a label"
-        raise UsageError(f"in {graph.path} {what}", got=known or None, remedy="Name another split")
+        got = None if split == "all" else known or "no splits"
+        raise UsageError(f"in {graph.path} {what}", got=got, remedy="Name another split, or all")
     return chosen
-
-
-def _check_split(opened: OpenedRun, split: str) -> None:
-    if not opened.graph.manifest.splits:
-        raise UsageError(
-            f"{opened.graph.path} has no splits",
-            expected=f"nodes of {split} to score",
-            remedy="Score every node that has a label with --split all",
-        )
 
 
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:

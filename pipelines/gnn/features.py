@@ -8,8 +8,7 @@ from pathlib import Path
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.run import Run
-
-_SHOWN = 10  # names in a message
+from penstock.sizes import listed
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,3 @@ def _check_scales(run: Run, run_at: Path, graph: Graph) -> None:
             expected="the same means and deviations",
             remedy="Make the graph with penstock etl --features-as, which copies them from a graph",
         )
-
-
-def listed(names: tuple[str, ...]) -> str:
-    """Return the first names, for a message."""
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

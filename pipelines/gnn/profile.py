@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.pipelines.display import table_text
+
 _WIDTH = 72  # characters of an epoch
 _FINE = 8  # pieces of a character; the most frequent kind is drawn
 _MARKS = {"compute": "█", "halo": "▒", "gradient": "░", "other": "·"}
@@ -42,8 +44,7 @@ def _table(ranks: list[dict[str, float]]) -> list[str]:
     if len(ranks) == 1:
         heads, rows = heads[:2], [row[:2] for row in rows]
     lines = [[head[0] for head in heads], [head[1] for head in heads], *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  " + "  ".join(map(str.rjust, line, widths)).rstrip() for line in lines]
+    return table_text(lines, indent="  ", numbers=True).splitlines()
 
 
 def _timeline(profile: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from penstock.cluster.spec import ClusterSpec, as_spec
 from penstock.errors import PenstockError
 from penstock.pipelines.display import Report
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.sizes import does_not_fit, free_disk
+from penstock.sizes import too_large_for_disk
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -151,7 +151,8 @@ class Context:
         if rooms:
             known = disk is not None or scratch
             need = disk_need(*next(iter(rooms.items()))) if known else Need(None)
-            problem = problem or next(filter(None, map(_too_large, rooms, rooms.values())), None)
+            for where, size in rooms.items():
+                problem = problem or too_large_for_disk(where, size, "the output")
         if self.plans:
             raise Planned(Plan(what, steps, memory, need, problem, detail))
         if problem is not None:
@@ -178,12 +179,3 @@ def _keeping_freed_memory() -> Iterator[None]:
         libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # glibc's own maximum
         libc.mallopt(_TRIM_THRESHOLD, 1 << 26)
         libc.malloc_trim(0)
-
-
-def _too_large(folder: Path, size: int) -> PenstockError | None:
-    """Return the error of data larger than the free space on the disk of ``folder``."""
-    free = free_disk(folder) if size else 0
-    if free >= size:
-        return None
-    remedy = "Free some space or write to another disk"
-    return does_not_fit("the output", f"on the disk of {folder}", size, free, remedy=remedy)

@@ -250,11 +250,8 @@ class Job(Generic[R]):
         **options: Any,
     ) -> R:
         """Run the job from Python."""
-        with (
-            self._bound(given, options) as (places, call),
-            Context(cluster, on_gpu=self.on_gpu, quiet=quiet) as context,
-        ):
-            return self._run(context, places, call)
+        with self._called_from_python(given, options, cluster, quiet=quiet) as call:
+            return self._run(*call)
 
     def plan(
         self,
@@ -264,19 +261,24 @@ class Job(Generic[R]):
         **options: Any,
     ) -> Plan:
         """Return what a run with these arguments would do, and write nothing."""
-        with (
-            self._bound(given, options) as (places, call),
-            Context(cluster, on_gpu=self.on_gpu, quiet=quiet, plans=True) as context,
-        ):
-            return self._plan(context, places, call)
+        how = {"quiet": quiet, "plans": True}
+        with self._called_from_python(given, options, cluster, **how) as call:
+            return self._plan(*call)
 
     def wait_for(self, *given: Any, quiet: bool = True, **options: Any) -> R:
         """Run the job; if another process makes the same output, wait for it."""
+        with self._called_from_python(given, options, None, quiet=quiet) as (context, places, call):
+            return self._run(context, places, replace(call, wait=True))
+
+    @contextmanager
+    def _called_from_python(
+        self, given: tuple[Any, ...], options: dict[str, Any], cluster: Any, **how: bool
+    ) -> Iterator[tuple[Context, list[Any], Call]]:
         with (
             self._bound(given, options) as (places, call),
-            Context(None, on_gpu=self.on_gpu, quiet=quiet) as context,
+            Context(cluster, on_gpu=self.on_gpu, **how) as context,
         ):
-            return self._run(context, places, replace(call, wait=True))
+            yield context, places, call
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -442,7 +444,7 @@ class Job(Generic[R]):
         made = replace(made, command=f"penstock {self.name}")
         if out is None:
             return made
-        return replace(made, out=str(out.named), problem=made.problem or out.unwritable())
+        return replace(made, out=str(out.named))
 
     @cached_property
     def command(self) -> Callable[..., None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +57,4 @@ def command(
 ) -> None:
     """Write one HTML file about a run: verdict, changes, gates, curves, times, pictures."""
     path = write_report(find_record(folder, run), out)
-    if output.json:
-        print(json.dumps({"report": str(path)}, indent=1))
-    elif not output.quiet:
-        print(shown(path))
+    output.say({"report": str(path)}, shown(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import sys
 from typing import Annotated, Any, Literal
 
@@ -103,10 +102,7 @@ def remove(
             f"unknown schedule {name!r}",
             expected=f"one of {known}" if known else "none: there are no schedules",
         )
-    if output.json:
-        print(json.dumps({"removed": name}, indent=1))
-    elif not output.quiet:
-        print(f"removed {name}")
+    output.say({"removed": name}, f"removed {name}")
 
 
 @app.command(name="serve", sort_key=4)
@@ -157,11 +153,9 @@ def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
 
 
 def _show(lines: list[dict[str, Any]], output: Display) -> None:
-    if output.json:
-        print(json.dumps(lines, indent=1))
-        return
-    for one in lines if not output.quiet else ():
+    texts = []
+    for one in lines:
         last = f"; last {one['last']['state']} {one['last']['date']}" if one["last"] else ""
-        print(f"{one['name']}  {one['cron']}  next {one['next']}{last}  {one['flow']}")
-        if one["problem"]:
-            print(f"  problem: {one['problem']}")
+        texts.append(f"{one['name']}  {one['cron']}  next {one['next']}{last}  {one['flow']}")
+        texts += [f"  problem: {one['problem']}"] if one["problem"] else []
+    output.say(lines, "\n".join(texts))

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy, one_array, read_column
 from penstock.errors import BaseRefused
-from penstock.files import FileEntry, read_file_table, save_npy
+from penstock.files import FileEntry, save_npy
 from penstock.graph_changes import another_kind
 from penstock.prints import print_factors, prints_of
 from penstock.vector_parts import save_table, vector_lists
@@ -58,20 +58,17 @@ class SimilarBase:
 
         body = FORMAT.load(path)
         with FORMAT.reading(path):
-            entries = read_file_table(body["files"])
             before = {"metric": body["metric"] == "cosine", "k": int(body["k"])}
             before["dimension"] = int(body["dimension"])
         now = {"metric": task.cosine, "k": task.k, "dimension": vectors.dimension}
         for what, old in before.items():
             if old != now[what]:
                 raise another_kind(path, what, old, now[what])
+        entries = FORMAT.files(path, body, sums=True)
         if _VECTORS not in entries:
             raise BaseRefused(
                 f"{path} cannot be a base", expected="exact neighbours among all vectors"
             )
-        for entry in entries.values():
-            entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
-            entry.check_sum(path, remedy=FORMAT.restore)
         ids = one_array(read_column(path / _VECTORS, "id"))
         if ids.type != vectors.ids.type:
             raise another_kind(path, "ids", ids.type, vectors.ids.type)

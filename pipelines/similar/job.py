@@ -23,11 +23,8 @@ from penstock.errors import UsageError
 from penstock.files import (
     FileEntry,
     FileRanges,
-    atomic,
-    file_entry,
     file_table,
     part_name,
-    read_file_table,
     save_npy,
 )
 from penstock.formats import Format
@@ -51,6 +48,7 @@ from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
+from penstock.writer import write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,16 +161,11 @@ def _save(
     task: SimilarTask, number: int, ids: pa.Array, of: Array, rows: Array, scores: Array
 ) -> FileEntry:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    name = f"{part_name(number)}.parquet"
     columns = {"id": take(ids, of), "neighbour": take(ids, rows), "score": as_arrow(scores)}
-    root = task.pieces.result
-    with atomic(root / name) as temporary:
-        pq.write_table(
-            pa.table(columns), temporary, compression="zstd", use_dictionary=["id", "neighbour"]
-        )
-    return file_entry(root, name)
+    name, repeated = f"{part_name(number)}.parquet", ["id", "neighbour"]
+    table = pa.table(columns)
+    return write_table(task.pieces.result, name, [table], use_dictionary=repeated)
 
 
 def _load(task: SimilarTask) -> _Kept:
@@ -329,14 +322,10 @@ def _earlier_index(
     """Return the file of an earlier index, and the row of each of its keys among these vectors."""
     body = FORMAT.load(before)
     with FORMAT.reading(before):
-        entries = read_file_table(body["files"])
         same = (body["metric"] == "cosine") == task.cosine
         same = same and body["dimension"] == vectors.dimension
-    if INDEX not in entries:
+    if INDEX not in FORMAT.files(before, body, sums=True):
         raise UsageError(f"{before} has no index", remedy="Name an output of --approximate")
-    for name in (INDEX, IDS):
-        entries[name].check_size(before, listed_in=FORMAT.file, remedy=FORMAT.restore)
-        entries[name].check_sum(before, remedy=FORMAT.restore)
     rows = rows_among(vectors.find(one_array(read_column(before / IDS, "id"))), among)
     if not same or (rows < 0).all():
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 BLANKS = b" "  # as a delimiter: any run of spaces and tabs
 OPEN_QUOTE = "a quote is opened and never closed"
 AFTER_QUOTE = "something follows a closing quote"
-_CLOSED = re.compile(rb'"[^"]*(?:""[^"]*)*"')
+csv.field_size_limit(1 << 30)
 _LINE = re.compile(rb"[^\r\n]*(\r\n|\n|\r)")
 
 
@@ -49,9 +50,6 @@ def split_rows(
                out
     """
     at = line = 0
-    quoted = re.compile(
-        rb'"([^"]*(?:""[^"]*)*)"(?=[%s\r\n])|"|([^%s\r\n]*)' % ((re.escape(dialect.delimiter),) * 2)
-    )
     while at < len(data):
         stop = _end_of_line(data, at)
         text = data[at:stop].rstrip(b"\r\n")
@@ -62,7 +60,7 @@ def split_rows(
         comment = dialect.comments and text.lstrip(b" \t")[:1] in (b"#", b"%") and bool(fields)
         lines = 1
         if dialect.quote and b'"' in text:
-            fields, stop, fault = _quoted_fields(data, at, quoted, multiline=multiline)
+            fields, stop, fault = _quoted_fields(data, at, dialect.delimiter, multiline=multiline)
             if fault == OPEN_QUOTE and len(data) - at <= patience:
                 return
             lines = len(_LINE.findall(data, at, stop))
@@ -84,26 +82,24 @@ def first_row(data: bytes, dialect: Dialect) -> tuple[int, int]:
 
 
 def _quoted_fields(
-    data: bytes, at: int, pattern: re.Pattern[bytes], *, multiline: bool
+    data: bytes, at: int, delimiter: bytes, *, multiline: bool
 ) -> tuple[list[bytes], int, str | None]:
     """Return the fields of the row at ``at``, the first byte of the next, and any fault."""
-    fields = []
-    end = _end_of_line(data, at)
-    begin = at
-    while True:
-        found = pattern.match(data, at, len(data) if multiline else end)
-        assert found is not None  # an unquoted field may be empty
-        value, plain = found.groups()
-        if value is None and plain is None:
-            closed = _CLOSED.match(data, at, len(data) if multiline else end)
-            if closed is None:
-                return [], _end_of_line(data, begin), OPEN_QUOTE
-            return [], _end_of_line(data, closed.end()), AFTER_QUOTE
-        fields.append(value.replace(b'""', b'"') if value is not None else plain)
-        at = found.end()
-        if data[at] in b"\r\n":
-            return fields, _end_of_line(data, at), None
-        at += 1
+    first = stop = _end_of_line(data, at)
+
+    def lines() -> Iterator[str]:
+        nonlocal stop
+        yield data[at:stop].decode("latin-1")
+        while multiline and stop < len(data):
+            begin, stop = stop, _end_of_line(data, stop)
+            yield data[begin:stop].decode("latin-1")
+
+    try:
+        fields = next(csv.reader(lines(), delimiter=delimiter.decode("latin-1"), strict=True))
+    except csv.Error as error:
+        is_open = "unexpected end" in str(error)
+        return [], first if is_open else stop, OPEN_QUOTE if is_open else AFTER_QUOTE
+    return [field.encode("latin-1") for field in fields], stop, None
 
 
 def _end_of_line(data: bytes, at: int) -> int:

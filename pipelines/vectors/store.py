@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow, as_numpy, one_array
+from penstock.arrow import as_arrow, as_numpy, one_array, read_column
 from penstock.errors import CorruptFile, InputError
-from penstock.files import FileEntry, atomic, file_table, part_name, read_file_table, save_npy
+from penstock.files import FileEntry, atomic, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.threads import spread
@@ -134,25 +134,14 @@ def save_vectors(
 def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
     """Return ids, values (mapped) and the manifest of a directory of Penstock."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     body = FORMAT.load(folder)
+    FORMAT.files(folder, body)
     with FORMAT.reading(folder):
-        entries = read_file_table(body["files"])
-        for entry in entries.values():
-            entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
         shape = (body["rows"], body["dimension"])
         names = [f"{part_name(number)}.parquet" for number in range(body["parts"])]
     values = _load(folder / VALUES, shape)
-    chunks: list[Any] = []
-    for name in names:
-        try:
-            with pq.ParquetFile(folder / name, memory_map=True) as file:
-                chunks += file.read(columns=["id"]).column(0).chunks
-        except (pa.ArrowInvalid, OSError) as error:
-            raise CorruptFile(
-                f"{folder / name} cannot be read as Parquet", got=str(error), remedy=FORMAT.restore
-            ) from error
+    chunks = [one for name in names for one in read_column(folder / name, "id").chunks]
     ids = pa.concat_arrays(chunks) if chunks else pa.array([])
     if len(ids) != len(values):
         raise CorruptFile(
@@ -175,12 +164,10 @@ def first_id(folder: Path) -> Any:
 def read_context(folder: Path) -> Array | None:
     """Return word2vec's output vectors, mapped, if the directory has them."""
     body = FORMAT.load(folder)
-    with FORMAT.reading(folder):
-        entry = read_file_table(body["files"]).get(CONTEXT)
-        shape = (body["rows"], body["dimension"])
-    if entry is None:
+    if CONTEXT not in FORMAT.files(folder, body):
         return None
-    entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
+    with FORMAT.reading(folder):
+        shape = (body["rows"], body["dimension"])
     return _load(folder / CONTEXT, shape)
 
 

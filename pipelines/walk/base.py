@@ -142,8 +142,7 @@ def open_base(
     body = FORMAT.load(path)
     made = sha256_of(path / FORMAT.file)
     with FORMAT.reading(path):
-        for entry in read_file_table(body["files"]).values():
-            entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
+        FORMAT.files(path, body)
         before = RowPrints.load(path, body["rows"])
         rules, now = body["rules"], rules_of(spec, step)
         count, is_named = body["starts"]["count"], body["starts"]["named"]

@@ -11,7 +11,7 @@ from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.pipelines.walk.weights import WeightStatistics, weighted
 from penstock.pipelines.walk.window import time_window
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, listed
 from penstock.workers.walk.rows import WalkGraphSpec
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
@@ -169,10 +169,9 @@ def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
         elif relation.isdigit() and int(relation) < len(names):
             numbers.append(int(relation))
         else:
-            known = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" * (len(names) > 20))
             raise UsageError(
                 f"{graph.path} has no relation {relation!r}",
-                expected=f"one of {known}, or a number below {len(names)}",
+                expected=f"one of {listed(names, 20)}, or a number below {len(names)}",
             )
     return tuple(numbers)
 

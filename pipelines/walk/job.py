@@ -10,11 +10,10 @@ import numpy as np
 from penstock.arrow import as_arrow, written_bytes
 from penstock.cluster.count import check_ranks
 from penstock.csr import id_dtype
-from penstock.errors import CapacityError, warn
+from penstock.errors import warn
 from penstock.files import FileRanges
 from penstock.graph import Graph
 from penstock.output import Output
-from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
 from penstock.pipelines.display import FromBase
 from penstock.pipelines.job.capacity import Capacity
@@ -24,17 +23,21 @@ from penstock.pipelines.walk.base import open_base, rules_of
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest, step_of
-from penstock.pipelines.walk.partitioned import walk_partitioned
+from penstock.pipelines.walk.partitioned import need_of_part, walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import checked_count, kept_starts, listed_starts, named
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import plural
-from penstock.workers.walk.waves import memory_of_part
 
 _SOME_IDS = 1 << 18  # a sample in Parquet shows the bytes per id
 _SOME_GROUPS = 8  # row groups of the sample, plus one
+_REMEDY = (
+    "Give workers more memory with --memory-limit (a share of it keeps graphs), start fewer with "
+    "-n, or use --sampler reservoir, which has no tables, or --placement partitioned on several "
+    "ranks (--cluster mpi)"
+)
 
 
 def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
@@ -51,12 +54,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     has = workers.capacity
     statistics = inspect_weights(workers, graph, options)
     choice = choose(graph, options, statistics, has.rows)
-    problem: CapacityError | None = None
-    placement: Placement = "replicated"
-    try:
-        placement = choose_placement(graph, options, choice.spec, has)
-    except CapacityError as error:
-        problem = error
+    placement = choose_placement(graph, options, choice.spec, has)
     where, memory = _where(graph, options, choice, placement, has, files)
     context.plan(
         f"{plural(files.rows, 'walk')} of at most {plural(options.length, 'node')}, "
@@ -64,7 +62,6 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         steps=(("walk", f"{options.app}, {where}"), ("sampler", choice.instead or choice.why)),
         memory=memory,
         disk=_disk_bytes(graph, options, files),
-        problem=problem,
     )
     version = graph.digest
     named_by = graph.path if options.ids == "user" else None
@@ -129,18 +126,17 @@ def _where(
     files: FileRanges,
 ) -> tuple[str, Need]:
     """Return the placement of the graph, and its memory on the fullest worker."""
-    where, there = f"a copy of the graph on each of {has.text()}", has.rows
-    size: int | None = choice.spec.bytes(
-        graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
-    )
-    if placement == "partitioned":
-        k, there = options.parts or has.workers, has.memory
-        path, where = partition_path(graph, k), f"a part of the graph on each of {k} ranks"
-        if path.exists():
-            size = memory_of_part(PartitionManifest.load(path), choice.spec, files)
-        else:
-            size, where = None, f"{where}, once it is cut, which this does first"
-    return where, Need(size, there, f"on every {has.worker}")
+    if placement == "replicated":
+        size = choice.spec.bytes(
+            graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
+        )
+        need = Need(size, has.rows, f"on every {has.worker}", remedy=_REMEDY)
+        return f"a copy of the graph on each of {has.text()}", need
+    k = options.parts or has.workers
+    path, where = partition_path(graph, k), f"a part of the graph on each of {k} ranks"
+    if path.exists():
+        return where, need_of_part(path, choice.spec, files, has)
+    return f"{where}, once it is cut, which this does first", Need(None, has.memory)
 
 
 def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:

@@ -21,8 +21,6 @@ from penstock.arrow import as_arrow, take
 from penstock.files import (
     FileEntry,
     FileRanges,
-    atomic,
-    file_entry,
     file_table,
     link,
     part_name,
@@ -31,6 +29,7 @@ from penstock.files import (
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
 from penstock.output import Output, Pieces
+from penstock.writer import write_table
 
 KIND = "walks"
 FORMAT = Format(
@@ -99,7 +98,6 @@ class WalkWriter:
 
     def _parquet(self, number: int, first: int, paths: Array) -> FileEntry:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         name = f"{part_name(number)}.parquet"
         there = paths >= 0
@@ -116,9 +114,7 @@ class WalkWriter:
         if pa.types.is_integer(ids.type):
             columns = ("walk", "path.list.element")
             encoding["column_encoding"] = dict.fromkeys(columns, "DELTA_BINARY_PACKED")
-        with atomic(self.pieces.result / name) as temporary:
-            pq.write_table(table, temporary, compression="zstd", **encoding)
-        return file_entry(self.pieces.result, name)
+        return write_table(self.pieces.result, name, [table], **encoding)
 
     def _visits(self, number: int, paths: Array) -> FileEntry:
         visited = np.zeros(-(-self.nodes // self.step) + 1, bool)

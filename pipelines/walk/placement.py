@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from penstock.cluster.connect import kind_for
@@ -15,7 +14,6 @@ from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.sizes import format_bytes
 from penstock.workers.walk.rows import WalkGraphSpec
 
 Placement = Literal["replicated", "partitioned"]
@@ -35,9 +33,7 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
 def choose_placement(
     graph: Graph, options: WalkOptions, spec: WalkGraphSpec, has: Capacity
 ) -> Placement:
-    """Return the placement of the graph, or raise the reason why the requested one is
-    impossible."""
-    needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+    """Return the placement of the graph: parts if asked for, or if a copy does not fit."""
     reason = not_in_parts(spec.rules, on_gpu=has.on_gpu)
     if options.in_parts:
         if reason is not None:
@@ -47,28 +43,9 @@ def choose_placement(
                 got=f"--parts {options.parts}" if options.parts else "--placement partitioned",
             )
         return "partitioned"
-    fits = needed <= has.rows
-    if fits or (options.placement == "auto" and reason is None and has.workers > 1):
-        return "replicated" if fits else "partitioned"
-    sampler = spec.rules.sampler.name.lower()
-    raise has.too_small(
-        f"{graph.path} with the tables of sampler {sampler}",
-        needed,
-        has=has.rows,
-        remedy=f"{_what_fits(graph, spec, has)}give workers more memory with --memory-limit "
-        "(a share of it keeps graphs), start fewer with -n, or use --placement partitioned on "
-        "several ranks (--cluster mpi)",
-    )
-
-
-def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
-    """Return the smallest sufficient limit, if it fits, as the beginning of a remedy."""
-    nodes, edges = graph.num_nodes, graph.num_edges
-    least = replace(spec, wanted=None, rules=replace(spec.rules, sampler=Sampler.RESERVOIR))
-    needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
-    if needed > has.rows:
-        return "Even without tables it would not, so "
-    return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "
+    needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
+    may_cut = options.placement == "auto" and reason is None and has.workers > 1
+    return "partitioned" if may_cut and needed > has.rows else "replicated"
 
 
 def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:

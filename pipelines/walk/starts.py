@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +95,31 @@ def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
     except UsageError:
         # One of them is not of the ids' type.
         found = np.array([_one(graph, name) for name in ids])
+    refuse_unknown(
+        graph,
+        found,
+        lambda at: (
+            f"{str(ids[at])!r}: "
+            + (f"--start {ids[at]}" if path is None else f"line {lines[at]} of {path}")
+        ),
+    )
+    return found.astype(id_dtype(graph.num_nodes))
+
+
+def refuse_unknown(graph: Graph, found: Array, shown: Callable[[int], str]) -> None:
+    """Raise InputError if an id is no node's.
+
+    found  the nodes of ids, -1 for an unknown one
+    shown  returns an id by its position, and where it is
+    """
     unknown = np.flatnonzero(found < 0)
     if len(unknown):
-        first = int(unknown[0])
-        where = f"--start {ids[first]}" if path is None else f"line {lines[first]} of {path}"
         more = f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else ""
         raise InputError(
-            f"{graph.path} has no node {str(ids[first])!r}: {where}{more}",
+            f"{graph.path} has no node {shown(int(unknown[0]))}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Look at the first ids with Graph.user_ids(), or drop unknown ids",
+            remedy="Name the graph that has them, or drop unknown ids",
         )
-    return found.astype(id_dtype(graph.num_nodes))
 
 
 def _one(graph: Graph, name: str) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import one_array, read_column
+from penstock.arrow import one_array, read_column, write_parquet
 from penstock.errors import InputError
-from penstock.files import atomic, save_npy
+from penstock.files import save_npy
 from penstock.sizes import format_count
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ class Vocabulary:
     def save(self, folder: Path) -> Path:
         """Write the vocabulary, before any record of it, and return the file of the counts."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        with atomic(folder / IDS) as temporary:
-            pq.write_table(pa.table({"id": self.ids}), temporary)
+        write_parquet(folder / IDS, [pa.table({"id": self.ids})], compression="snappy")
         save_npy(folder, COUNTS, self.counts)
         return folder / COUNTS
 

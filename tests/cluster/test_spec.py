@@ -8,7 +8,7 @@ import pytest
 
 from penstock import ClusterSpec, connect
 from penstock.cluster.connect import kind_for
-from penstock.errors import ClusterError, PenstockWarning, UsageError
+from penstock.errors import ClusterError, InputError, PenstockWarning, UsageError
 
 
 def test_what_is_not_given_is_taken_from_dasks_configuration():
@@ -33,7 +33,7 @@ def test_a_bad_file_is_refused(tmp_path, text):
     file.write_text(text)
     with pytest.raises(UsageError):
         ClusterSpec(cluster=str(file)).configured()
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         ClusterSpec(cluster=str(tmp_path / "other.yaml")).configured()
 
 

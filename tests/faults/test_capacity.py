@@ -41,7 +41,7 @@ def test_a_disk_that_fills_up_midway(job, given, mount, commands, whole):
 def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
     job, given, mount, commands
 ):
-    """A plan reports what the run would, and nothing is left."""
+    """Nothing is left."""
     disk = mount("size=8m")
     words = words_of(job, given, disk / "out")
     filler = fill(disk, 12288)
@@ -52,11 +52,8 @@ def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
     assert sorted(disk.rglob("*")) == before
     filler.unlink()
     mount("remount,ro")
-    code, planned = commands.run([*words, "--plan"], disk)
-    assert code == 0, planned
     code, said = commands.run(words, disk)
     assert code == 1
-    assert said.splitlines()[-1] in planned.splitlines()
     assert str(disk) in said
 
 

@@ -4,15 +4,12 @@ its next run, are as if nothing had happened."""
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from processes import ended
+from processes import ended, launch, until
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
@@ -92,22 +89,15 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
     assert ended(held)
 
 
-def start(home, *more):
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", *more],
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(path):
+    """Run a flow; return its process once walks are written."""
+    process, partial = launch_flow(path), path.parent / "flow/.walks.partial/walks"
+    until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process, 300)
+    return process
 
 
-def wait_for_walks(home, process):
-    partial, deadline = home / "flow/.walks.partial/walks", time.monotonic() + 300
-    while not (partial.is_dir() and len([*partial.glob("*.parquet")]) > 1):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def launch_flow(path):
+    return launch("run", path, "--json", "-q", cwd=path.parent)
 
 
 def walks(home):
@@ -136,8 +126,7 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
 ):
     text = WALKS % ("threads", f", retries: {retries}")
     path = flow(tmp_path / "home", text)
-    process = start(path.parent, "run", str(path), "--json", "-q")
-    wait_for_walks(path.parent, process)
+    process = start(path)
     os.kill(driver_of(process, path.parent), signal.SIGKILL)
     out, error = process.communicate(timeout=600)
     report = json.loads(out)
@@ -170,8 +159,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     assert run(["cluster", "status", "--json"]) == 0
     (known,) = json.loads(capsys.readouterr().out)["clusters"]
     path = flow(tmp_path / "home", WALKS % (daemon, ""))
-    process = start(path.parent, "run", str(path), "--json", "-q")
-    wait_for_walks(path.parent, process)
+    process = start(path)
     os.kill(known["pid"], signal.SIGKILL)
     process.communicate(timeout=600)
     assert process.returncode == 1
@@ -181,63 +169,12 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     assert walks(path.parent) == undisturbed
 
 
-@contextmanager
-def dask_cluster(home):
-    """A scheduler and a worker that a user runs with Dask's own commands."""
-    home.mkdir(exist_ok=True)
-    file = home / "scheduler.json"
-    file.unlink(missing_ok=True)
-    words = [
-        ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-        ["worker", "--nworkers", "1", "--death-timeout", "60", "--no-dashboard"],
-    ]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
-            cwd=home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for one in words
-    ]
-    try:
-        deadline = time.monotonic() + 60
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield processes[0]
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(60)
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(tmp_path, undisturbed):
-    home = tmp_path / "home"
-    with dask_cluster(home) as scheduler:
-        path = flow(home, WALKS % (home / "scheduler.json", ""))
-        process = start(home, "run", str(path), "--json", "-q")
-        wait_for_walks(home, process)
-        family = psutil.Process(process.pid).children(recursive=True)
-        scheduler.kill()
-        process.communicate(timeout=600)
-        assert process.returncode == 1
-        assert not psutil.wait_procs(family, timeout=20)[1]
-    assert not (home / "flow/walks").exists()
-    with dask_cluster(home):
-        again = run_flow(path)
-    assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
-    assert walks(home) == undisturbed
-
-
 @pytest.mark.slow
 def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path, daemon):
     home = tmp_path / "home"
     names = ("one", "other")
     paths = [flow(home, WALKS % (daemon, ""), name) for name in names]
-    runs = [start(home, "run", str(path), "--json", "-q") for path in paths]
+    runs = [launch_flow(path) for path in paths]
     for process in runs:
         out, error = process.communicate(timeout=600)
         assert (process.returncode, json.loads(out)["state"]) == (0, "passed"), error

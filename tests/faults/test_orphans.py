@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import below, until
+from processes import below, ranks_that, until
 
 from penstock.cluster.mpi.mpiexec import loaded_library
 from penstock.workers.comm.segments import sweep_segments
@@ -20,7 +20,7 @@ from penstock.workers.comm.segments import sweep_segments
 # which rank 0 waits for the other, and with MPI up but unknown to the scheduler.
 PHASES = {
     "import": "import time; time.sleep(600)",
-    "mpi": "import time; time.sleep(600 * (rank == '1'))",
+    "mpi": "import time; time.sleep(600 * (rank == 1))",
     "register": "import asyncio, distributed\n"
     "    async def never(self): await asyncio.sleep(600)\n"
     "    distributed.Worker.start_unsafe = never",
@@ -33,17 +33,6 @@ def edges(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("".join(f"{i} {i * 7 % 100}\n" for i in range(100)))
     return path
-
-
-def site(folder, phase):
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import os\n"
-        "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
-        f"if rank is not None:\n    {PHASES[phase]}\n"
-    )
-    rest = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
 
 
 def is_rank(process):
@@ -70,7 +59,8 @@ def command_with_ranks(edges, temporary, phase):
     command = [sys.executable, "-P", "-m", "penstock", "etl", str(edges), str(edges.parent / "g")]
     process = subprocess.Popen(
         [*command, "--cluster", "mpi", "-n", "2"],
-        env={**os.environ, "TMPDIR": str(temporary)} | site(edges.parent / "site", phase),
+        env={**os.environ, "TMPDIR": str(temporary)}
+        | ranks_that(PHASES[phase], edges.parent / "site"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -118,10 +108,8 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(edges, temporary, who):
     if loaded_library().name != "mpich":
         pytest.skip("needs MPICH")
     process, family = command_with_ranks(edges, temporary, "mpi")
-    deadline = time.monotonic() + 60  # ranks import for longer on a busy machine
-    while not (files := files_of(family := below(process))):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    files = until(lambda: files_of(below(process)), process)
+    family = below(process)
     assert len(files) == 1
     if who == "client":
         process.kill()
@@ -129,9 +117,7 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(edges, temporary, who):
         next(one for one in family if one.name() == "mpiexec").kill()
     elif who == "supervisor":
         one = next(one for one in family if "penstock.cluster.mpi.supervisor" in one.cmdline())
-        while not list(Path("/dev/shm").glob(f"penstock-*-{one.pid}-*")):  # its note
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: list(Path("/dev/shm").glob(f"penstock-*-{one.pid}-*")))  # its note
         one.kill()
     else:
         next(one for one in family if is_rank(one)).kill()

@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
-from processes import until
+from processes import launch, until
 
 from penstock import connect, gang
 from penstock.cluster import query
@@ -51,13 +49,7 @@ def frozen(entry, after=0):
 
 def etl(folder, *more, **how):
     (folder / "edges.txt").write_text("".join(f"{i} {i * 7 % 5000}\n" for i in range(20_000)))
-    return penstock("etl", folder / "edges.txt", folder / "g", "--start-timeout", 6, *more, **how)
-
-
-def penstock(*words, **how):
-    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **pipes, **how)
+    return launch("etl", folder / "edges.txt", folder / "g", "--start-timeout", 6, *more, **how)
 
 
 def ends(process, within=40):
@@ -127,7 +119,7 @@ def test_one_that_is_killed_under_a_job(kept, tmp_path, seconds):
     assert run([*f"generate sbm {tmp_path}/graph --nodes 5000 -q".split()]) == 0
     port = int((kept.address or "").rpartition(":")[2])
     words = f"walk {tmp_path}/graph {tmp_path}/w --length 3000 --start-timeout 5 --cluster default"
-    with penstock(*words.split()) as process:
+    with launch(*words.split()) as process:
         until(lambda: is_connected(process, port), process)
         time.sleep(seconds)
         os.kill(kept.pid, signal.SIGKILL)

@@ -1,17 +1,16 @@
-"""A worker, or a rank, that is killed or goes silent midway in a job: it costs time only.
+"""A worker, a rank or mpiexec that is killed, or goes silent, midway in a job: it costs time only.
 
 generate, partition and exports run in the client alone, so have no row. etl, centrality and similar
 have no gangs: on a cluster of kind mpi their tasks run on its ranks.
 """
 
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from every_job import CLIENT, JOBS, results, words_of
+from processes import ended
 
 from penstock import connect
 from penstock.pipelines.cli import run
@@ -58,8 +57,8 @@ def world():
     yield from running("mpi")
 
 
-def strike(client, folder, at, number):
-    """Have one worker send itself a signal when it has written so often.
+def strike(client, folder, at, how):
+    """Have one worker send a signal, to itself or its mpiexec, when it has written so often.
 
     Return the file that then holds the number of its process.
     """
@@ -67,6 +66,7 @@ def strike(client, folder, at, number):
 
     def listen():  # in here it travels by value, to workers that cannot import tests
         import os
+        import signal
         import sys
         import threading
 
@@ -88,7 +88,11 @@ def strike(client, folder, at, number):
                 if seen < at or mark.exists():
                     return
                 mark.write_text(str(os.getpid()))
-            os.kill(os.getpid(), number)
+            if how == "mpiexec":
+                above = psutil.Process().parents()
+                next(one for one in above if "mpiexec" in one.cmdline()[0]).kill()
+            else:
+                os.kill(os.getpid(), signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
         sys.addaudithook(look)
 
@@ -103,13 +107,9 @@ def survives(client, kind, job, how, given, home):
     assert run([*words_of(job, given, home / "whole", f"of-{kind}"), *more]) == 0
     struck = home / "struck"
     struck.mkdir()
-    number = {"killed": signal.SIGKILL, "silent": signal.SIGSTOP}[how]
-    mark = strike(client, struck, AT.get(job, 30), number)
+    mark = strike(client, struck, AT.get(job, 30), how)
     assert run([*words_of(job, given, struck / "out", f"of-{kind}"), *more]) == 0
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(int(mark.read_text())):
-        assert time.monotonic() < deadline, "a process stays"
-        time.sleep(0.1)
+    assert ended(int(mark.read_text())), "a process stays"
     assert results(struck / "out") == results(home / "whole")
     assert [one.name for one in struck.iterdir()] == ["out"]
     assert not list(struck.rglob(".*"))
@@ -122,6 +122,7 @@ def case(job, how, *quick):
 ON_WORKERS = [(job, how) for how in ("killed", "silent") for job in JOBS if job not in CLIENT]
 # Other jobs run as tasks on ranks, too: one of them is enough.
 ON_RANKS = [(job, how) for job, how in ON_WORKERS if job in (*IN_GANGS, *MORE, "etl")]
+ON_RANKS += [("gnn", "mpiexec"), ("walk", "mpiexec")]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,12 @@ def expected(rows, nodes, options):
 def found(path):
     graph = penstock.Graph.open(path)
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
+    of = csr.sources().astype(np.int64), csr.indices.astype(np.int64)
+    relations = () if csr.relations is None else (csr.relations,)
+    assert (np.lexsort((*relations, *of[::-1])) == np.arange(csr.edges)).all()
+    if not graph.manifest.directed:
+        forth, back = (one * graph.num_nodes + other for one, other in (of, of[::-1]))
+        assert (np.sort(forth) == np.sort(back)).all()
     names = graph.manifest.relations or ()
     sources = np.repeat(ids, np.diff(csr.indptr)).tolist()
     columns = [

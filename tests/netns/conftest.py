@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+from penstock.errors import PenstockError
+
 HERE = Path(__file__).parent
 TOOLS = ("unshare", "nsenter", "setpriv", "mount", "ip", "tc")
 NAMESPACES = ("net", "uts", "mount", "ipc", "pid")
@@ -265,3 +268,11 @@ def wait_until(condition, what, seconds=10):
 @pytest.fixture(name="wait_until")
 def wait_until_fixture():
     return wait_until
+
+
+@pytest.fixture(autouse=True)
+def _mpi():
+    try:
+        find_launcher(None, loaded_library())
+    except PenstockError as error:
+        pytest.skip(f"needs MPI: {error}")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from certificates import make_certificates
+from processes import until
 
 from penstock.cluster.connect import connect
 from penstock.cluster.daemon import registry
@@ -63,14 +64,6 @@ def left(state):
     """What remains after a cluster: processes, and files in the register and elsewhere."""
     files = [*os.listdir(state), *os.listdir(state.parent / "temporary")]
     return processes(state), files
-
-
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 def command(*arguments):
@@ -127,16 +120,7 @@ def test_started_used_stopped_and_nothing_left(kind, state, tmp_path, capsys):
 
 @pytest.fixture
 def certificates(tmp_path):
-    """A folder for --tls, with one certificate that is its own authority."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command to make certificates")
-    folder = tmp_path / "certificates"
-    folder.mkdir()
-    make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=penstock"
-    line = f"openssl {make} -keyout key.pem -out cert.pem"
-    subprocess.run(line.split(), cwd=folder, check=True, capture_output=True)
-    shutil.copy(folder / "cert.pem", folder / "ca.pem")
-    return folder
+    return make_certificates(tmp_path / "certificates")
 
 
 @pytest.mark.slow

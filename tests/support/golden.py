@@ -74,15 +74,6 @@ def run(words):
     return report
 
 
-def start(words):
-    """Start the command as a process of its own."""
-    arguments = [sys.executable, "-P", "-m", "penstock", *shlex.split(words)]
-    pipe, env = subprocess.PIPE, os.environ | {"DASK_PENSTOCK__CLUSTER__DEVICE": "cpu"}
-    return subprocess.Popen(
-        arguments, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-    )
-
-
 def check_keys(name, report):
     """Assert that ``--json`` has lost no key; new ones may be added."""
     found, known = set(report[0] if isinstance(report, list) else report), load()

@@ -1,18 +1,41 @@
 """Processes that tests start: what runs below them, and when something has happened."""
 
+import os
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
 import psutil
 
 
-def until(happens, process, seconds=120):
-    """Wait until something happens while a process runs; it must not end before."""
+def launch(*words, **how):
+    """Start the command as a process of its own, whose output is text in pipes."""
+    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes | how)
+
+
+def until(happens, process=None, seconds=120):
+    """Wait until something happens, and return it; ``process`` must not end before."""
     deadline = time.monotonic() + seconds
-    while not happens():
-        assert process.poll() is None, process.communicate()
+    while not (found := happens()):
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.002)
+    return found
+
+
+def ranks_that(code, folder):
+    """Return the environment in which every rank runs ``code`` first, its number in ``rank``."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os\n"
+        "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
+        f"if rank is not None:\n    rank = int(rank)\n    {code}\n"
+    )
+    rest = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
 
 
 def below(process):

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import one_array
 from penstock.errors import InputError
-from penstock.files import FileEntry, atomic, file_entry
+from penstock.files import FileEntry
 from penstock.graph import SPLITS
 from penstock.manifest import FeatureColumn, FeatureEntry
 from penstock.pipelines.etl.nodes.coded import FeatureCoder
@@ -21,7 +21,7 @@ from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.splits import split_nodes
-from penstock.writer import write_feature_files
+from penstock.writer import write_feature_files, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,22 +141,18 @@ def _write_nodes(
     root: Path, ids: NodeIds, order: Array | None, columns: dict[str, Any], count: int
 ) -> FileEntry:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     known = {**ids.columns(range(0)), **columns}
     schema = pa.schema([(name, column.type) for name, column in known.items()])
-    name = "nodes.parquet"
-    with (
-        atomic(root / name) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
-    ):
-        for start in range(0, max(count, 1), _ROW_GROUP):
-            size = min(_ROW_GROUP, count - start)
-            stop = start + size
-            part = ids.columns(range(start, stop) if order is None else order[start:stop])
-            pieces = {n: c.slice(start, size) for n, c in columns.items()}
-            writer.write_table(pa.table({**part, **pieces}, schema=schema))
-    return file_entry(root, name)
+
+    def table(start: int) -> pa.Table:
+        size = min(_ROW_GROUP, count - start)
+        stop = start + size
+        part = ids.columns(range(start, stop) if order is None else order[start:stop])
+        pieces = {n: c.slice(start, size) for n, c in columns.items()}
+        return pa.table({**part, **pieces}, schema=schema)
+
+    return write_table(root, "nodes.parquet", map(table, range(0, max(count, 1), _ROW_GROUP)))
 
 
 def _gather(

@@ -27,19 +27,8 @@ def open_features(
     without it only the shape is checked.
     """
     path = Path(path)
-    features: Any
-    if not path.is_file():
-        raise InputError(f"{path} does not exist", remedy="Check the spelling of --features")
-    if path.suffix == ".npz":
-        features = load_matrix(str(path), "attr_").tocsr()
-    elif path.suffix == ".npy":
-        features = _open_npy(path)
-    else:
-        raise InputError(
-            f"{path} cannot be features",
-            expected=".npy (dense) or .npz (SciPy CSR)",
-            got=path.suffix or "no suffix",
-        )
+    is_sparse = path.suffix == ".npz"
+    features: Any = load_matrix(str(path), "attr_").tocsr() if is_sparse else _open_npy(path)
     if checked:
         _check_finite(features, path, may_miss=may_miss)
     return features

@@ -26,6 +26,7 @@ from penstock.pipelines.tables.sample import (
     time_type_of,
 )
 from penstock.pipelines.tables.sources import find_files, format_of, is_folder, table_format
+from penstock.sizes import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,8 +101,7 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
         )
         if layout is not None:
             return _with_moments(layout, options)
-    names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
-    raise NoRows(f"there are no rows in {names}", remedy="Check what wrote the input")
+    raise NoRows(f"there are no rows in {listed(files, 3)}", remedy="Check what wrote the input")
 
 
 def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:
@@ -289,7 +289,7 @@ def _roles(
         needed.append("graph")
     elif kind == "triples" and (options.relation != "none" or "none" in names):
         needed.append("relation")
-    there = _listed(names)
+    there = f"columns {listed(names, 20)}"
     if shown is not None:
         there = f"no header, {len(names)} columns, and the first row {' '.join(shown)!r}"
     roles: dict[str, int] = {}
@@ -317,7 +317,7 @@ def _roles(
     if roles["source"] == roles["target"]:
         raise InputError(
             f"source and target are the same column of {path}",
-            got=_listed(names),
+            got=f"columns {listed(names, 20)}",
             remedy="Give --source and --target",
         )
     return roles
@@ -348,8 +348,3 @@ def _looks_like_triples(path: str, options: EtlOptions) -> bool:
 
 def _whole_or_text(values: Sequence[str]) -> str:
     return "int64" if values and all(INTEGER.fullmatch(v) for v in values) else "string"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    return f"columns {shown}"

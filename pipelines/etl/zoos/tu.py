@@ -19,12 +19,12 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.manifest import Manifest
-from penstock.options import flag
+from penstock.options import refuse_ignored
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import coded_labels
-from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.options import IGNORED_IN_TU, EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.pieces import Piece
@@ -34,7 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, i
 from penstock.pipelines.tables.text import TextShape
 from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
-from penstock.writer import write_features, write_nodes, write_parquet
+from penstock.writer import write_features, write_nodes, write_table
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -51,17 +51,6 @@ _KINDS = (
 _CODECS = ("", ".gz", ".zst", ".bz2")
 # Text expands about tenfold; a byte of it is about a tenth of an edge, which needs 120 bytes.
 _UNPACKED, _NEEDED = 10, 12
-_COLUMN_OPTIONS = (
-    "source",
-    "target",
-    "weight",
-    "relation",
-    "time",
-    "graph_id",
-    "header",
-    "delimiter",
-    "id_type",
-)
 _FILL = "Correct the row, or fill it with --missing-features zero or mean"
 
 
@@ -105,23 +94,7 @@ def find_tu_files(folder: str) -> dict[str, str]:
 
 def tu_layout(folder: str, options: EtlOptions) -> Layout:
     """Return the layout of a data set's rows; options that it would ignore are refused."""
-    defaults = EtlOptions()
-    for name in _COLUMN_OPTIONS:
-        given = getattr(options, name)
-        if given != getattr(defaults, name) and given != "none":
-            raise UsageError(
-                f"{flag(name)} cannot be used with a TU folder",
-                remedy="The names of its files decide their contents",
-            )
-    if options.on_bad_rows == "skip":
-        raise UsageError(
-            "--on-bad-rows skip cannot be used with a TU folder",
-            remedy="Its files are matched by row number, so that no row can be left out",
-        )
-    if options.label_kind == "multi":
-        raise UsageError(
-            "--label-kind multi cannot be used with a TU folder", expected="auto, class or value"
-        )
+    refuse_ignored(options, IGNORED_IN_TU)
     typed = "edge_labels" in find_tu_files(folder) and options.relation != "none"
     relation = "relation" if typed else None
     return Layout("source", "target", relation=relation, graph="graph", relation_type="int64")
@@ -189,7 +162,7 @@ def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
         values = read_numbers(files["graph_attributes"], "float64", None)
         need_rows(files["graph_attributes"], values, graphs, "graph")
         table = table.append_column("attributes", vector_lists(values))
-    return manifest.with_files([write_parquet(root, "graphs.parquet", table)])
+    return manifest.with_files([write_table(root, "graphs.parquet", [table])])
 
 
 def read_numbers(

@@ -16,10 +16,11 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
-from penstock.files import FileEntry, atomic, file_entry
+from penstock.files import FileEntry
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import put_shard
+from penstock.writer import write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,18 +185,15 @@ def write_in_groups(
 ) -> FileEntry:
     """Write tables one after the other, regrouped into row groups of equal size."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with (
-        atomic(root / name) as temporary,
-        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
-    ):
-        waiting = schema.empty_table()
+    def groups() -> Iterator[pa.Table]:
+        waiting, none = schema.empty_table(), True
         for table in tables:
             waiting = pa.concat_tables([waiting, table.cast(schema)])
             while len(waiting) >= ROW_GROUP:
-                writer.write_table(waiting.slice(0, ROW_GROUP).combine_chunks())
-                waiting = waiting.slice(ROW_GROUP)
-        if len(waiting):
-            writer.write_table(waiting.combine_chunks(), row_group_size=ROW_GROUP)
-    return file_entry(root, name)
+                yield waiting.slice(0, ROW_GROUP).combine_chunks()
+                waiting, none = waiting.slice(ROW_GROUP), False
+        if none or len(waiting):
+            yield waiting.combine_chunks()
+
+    return write_table(root, name, groups())

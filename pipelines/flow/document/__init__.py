@@ -32,8 +32,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.documents import parse_yaml, with_texts
-from penstock.errors import InputError, PenstockError, UsageError
+from penstock.documents import read_yaml, with_texts
+from penstock.errors import PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import job_name, job_of
@@ -214,8 +214,7 @@ def read_flow(
     settings  variables from outside, which win over those in the file
     date      the day that it computes [default: today, in its time zone]
     """
-    text, body = _parsed(path)
-    keys = read_keys(FlowKeys, body, path)
+    keys = read_keys(FlowKeys, read_yaml(path, "flow"), path)
     name = keys.name or path.stem
     date = date or _today(keys)
     names = _Variables(path, keys.variables, settings or {}, date)
@@ -232,7 +231,7 @@ def read_flow(
         }
         flow = Flow(
             path=path,
-            text=text,
+            text=path.read_text(encoding="utf-8", errors="replace"),
             keys=keys.model_copy(update={**hooks, "schedule": _schedule(keys)}),
             name=name,
             date=date,
@@ -268,7 +267,7 @@ def read_targets(
 
     home  the folder of the flow; the file may be a copy
     """
-    _, body = _parsed(path)
+    body = read_yaml(path, "flow")
     names = _names_of(_some_keys(path, "variables"), home / path.name, settings, date)
     listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
     return [
@@ -297,7 +296,7 @@ def read_schedule(
 
 
 def _some_keys(path: Path, *names: str) -> FlowKeys:
-    _, body = _parsed(path)
+    body = read_yaml(path, "flow")
     if isinstance(body, dict):
         body = {"stages": {"any": {}}, **{name: body[name] for name in names if body.get(name)}}
     return read_keys(FlowKeys, body, path)
@@ -313,22 +312,6 @@ def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:
     names = _Variables(path, keys.variables, settings, dt.date(2000, 1, 1))
     names.built_in |= {"flow": ".", "time": ""}
     return os.path.normpath(names.filled(keys.folder or keys.name or path.stem, "folder"))
-
-
-def _parsed(path: Path) -> tuple[str, Any]:
-    """Return the text of a flow's file, and what YAML makes of it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        body = parse_yaml(text)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"the flow {path} does not exist", expected="a YAML file with stages"
-        ) from error
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder", expected="a YAML file with stages") from error
-    return text, body
 
 
 class _Variables:

@@ -39,8 +39,6 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
     steps, memory = [], 0
     for kind in ("pairs", "analogies"):
         files = getattr(options, kind)
-        for path in files:
-            words.check_file(path)
         if files:
             many = plural(len(files), "file")
             steps.append((kind, f"of {many}, among the first {restrict:,} vectors"))

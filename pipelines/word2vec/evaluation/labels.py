@@ -191,13 +191,9 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         flat = pc.list_flatten(labels)
         of = as_numpy(pc.list_parent_indices(labels))
-    elif pa.types.is_floating(kind):
-        raise InputError(
-            f"{path} has no classes", expected="integers, text, or lists of them", got=str(kind)
-        )
     else:
         flat, of = labels, np.arange(len(labels))
-    if pa.types.is_nested(flat.type):
+    if pa.types.is_nested(flat.type) or pa.types.is_floating(kind):
         raise InputError(
             f"{path} has no classes", expected="integers, text, or lists of them", got=str(kind)
         )

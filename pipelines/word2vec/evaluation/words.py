@@ -256,15 +256,6 @@ def _right(words: Words, questions: Array, rows: Array) -> int:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def check_file(path: Path) -> None:
-    """Raise InputError if the file does not exist."""
-    if path.is_dir() or not path.exists():
-        raise InputError(
-            f"{path} is a directory" if path.is_dir() else f"{path} does not exist",
-            expected="a file of pairs, or of analogies",
-        )
-
-
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file that are not empty."""
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
-from penstock.files import FileEntry, check_sums, read_file_table, save_npy
+from penstock.files import FileEntry, check_sums, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.output import Pieces
 from penstock.pipelines.tables.arrow import open_arrow
@@ -34,6 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, f
 from penstock.pipelines.tables.text import without_mark
 from penstock.pipelines.tables.types import bare_type, is_list
 from penstock.pipelines.walk.output import FORMAT as WALKS
+from penstock.pipelines.walk.starts import refuse_unknown
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
 from penstock.pipelines.word2vec.inputs.sentences import Part, Sentences
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
@@ -238,8 +239,7 @@ class WalksInput(FilesInput):
 
     def verify(self, *, quiet: bool) -> None:
         """Compare the parts, and the files of the graph if there is one, with their SHA-256."""
-        with WALKS.reading(self.folder):
-            table = read_file_table(self.about["files"])
+        table = WALKS.files(self.folder, self.about)
         parts = [table[Path(file).name] for file in self.files]
         check_sums(self.folder, parts, remedy=WALKS.restore, quiet=quiet)
         if self.graph is not None:
@@ -248,10 +248,7 @@ class WalksInput(FilesInput):
     def check(self) -> None:
         """Check the files, and that the walks belong to the graph."""
         folder = self.folder
-        with WALKS.reading(folder):
-            for entry in read_file_table(self.about["files"]).values():
-                if entry.name.endswith(".parquet"):
-                    entry.check_size(folder, listed_in=WALKS.file, remedy=WALKS.restore)
+        WALKS.files(folder, self.about)
         super().check()
         if self._graph is not None and self.internal:
             version = self.about.get("graph_sha256")
@@ -365,13 +362,5 @@ def _nodes(graph: Graph, sentences: Sentences, *, internal: bool) -> Array:
         found = np.where(found < graph.num_nodes, found, -1)
     else:
         found = np.asarray(graph.internal_ids(ids))
-    unknown = np.flatnonzero(found < 0)
-    if len(unknown):
-        place = int(unknown[0])
-        more = f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else ""
-        raise InputError(
-            f"{graph.path} has no node {ids[place].as_py()!r}: {sentences.where(place)}{more}",
-            expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Give the graph of the walks, or leave --graph out",
-        )
+    refuse_unknown(graph, found, lambda at: f"{ids[at].as_py()!r}: {sentences.where(at)}")
     return found.astype(np.int32)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from distributed import Client, LocalCluster
-from processes import ended
+from processes import ended, ranks_that, until
 
 from penstock import connect, gang
 from penstock.cluster.mpi.mpiexec import (
@@ -39,22 +39,16 @@ def test_ranks_are_workers_and_leave_nothing_behind(temporary, left_over):
     assert not list(temporary.iterdir())
 
 
-def ranks_that(code, folder, monkeypatch):
-    """Have every rank run ``code`` first of all, with its number in ``rank``."""
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import os\n"
-        "rank = os.environ.get('PMI_RANK') or os.environ.get('OMPI_COMM_WORLD_RANK')\n"
-        f"if rank is not None:\n    rank = int(rank)\n{code}\n"
-    )
-    rest = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{rest}" if rest else str(folder))
+@pytest.fixture
+def first(tmp_path, monkeypatch):
+    """Have every rank run some code first of all."""
+    return lambda code: monkeypatch.setenv(*ranks_that(code, tmp_path / "site").popitem())
 
 
 @pytest.mark.slow
-def test_a_rank_that_does_not_arrive_is_named(tmp_path, temporary, monkeypatch, left_over):
-    code = "    import time\n    print('a lazy one', flush=True)\n    if rank == 2: time.sleep(600)"
-    ranks_that(code, tmp_path / "site", monkeypatch)
+def test_a_rank_that_does_not_arrive_is_named(first, temporary, left_over):
+    code = "import time\n    print('a lazy one', flush=True)\n    if rank == 2: time.sleep(600)"
+    first(code)
     started = time.monotonic()
     with pytest.raises(ClusterError) as raised, connect("mpi", workers=3, start_timeout=4):
         pass
@@ -65,11 +59,9 @@ def test_a_rank_that_does_not_arrive_is_named(tmp_path, temporary, monkeypatch, 
     assert not list(temporary.iterdir())
 
 
-def test_a_rank_that_dies_at_the_start_is_an_error_at_once(
-    tmp_path, temporary, monkeypatch, left_over
-):
-    code = "    if rank == 1:\n        print('no disk here', flush=True)\n        os._exit(3)"
-    ranks_that(code, tmp_path / "site", monkeypatch)
+def test_a_rank_that_dies_at_the_start_is_an_error_at_once(first, temporary, left_over):
+    code = "if rank == 1:\n        print('no disk here', flush=True)\n        os._exit(3)"
+    first(code)
     started = time.monotonic()
     with pytest.raises(ClusterError) as raised, connect("mpi", workers=2, start_timeout=60):
         pass
@@ -79,9 +71,9 @@ def test_a_rank_that_dies_at_the_start_is_an_error_at_once(
     assert not list(temporary.iterdir())
 
 
-def test_a_rank_with_another_penstock_is_refused(tmp_path, monkeypatch, left_over):
-    code = "    import penstock\n    penstock.__version__ = '0.0.9'"
-    ranks_that(code, tmp_path / "site", monkeypatch)
+def test_a_rank_with_another_penstock_is_refused(first, left_over):
+    code = "import penstock\n    penstock.__version__ = '0.0.9'"
+    first(code)
     with pytest.raises(ClusterError), connect("mpi", workers=1):
         pass
     assert not left_over()
@@ -122,10 +114,7 @@ def test_a_local_cluster_gets_a_world_for_its_first_gang(tmp_path, monkeypatch):
         with pytest.raises(ClusterError):
             gang.run(client, lambda comm: None, ranks=3)
     assert ended(*pids)
-    deadline = time.monotonic() + 10
-    while list(tmp_path.iterdir()):
-        assert time.monotonic() < deadline, list(tmp_path.iterdir())
-        time.sleep(0.05)
+    until(lambda: not list(tmp_path.iterdir()), seconds=10)
 
 
 @pytest.mark.slow

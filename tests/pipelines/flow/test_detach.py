@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from processes import until
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow.records import all_runs
@@ -53,10 +53,7 @@ def detach(home, *more):
 
 
 def wait_for_stage(home):
-    deadline = time.monotonic() + 60
-    while not [*home.glob("runs/*/logs/a.log")] or not (home / "flow/a").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: [*home.glob("runs/*/logs/a.log")] and (home / "flow/a").exists())
 
 
 def states(home):
@@ -109,7 +106,4 @@ def test_a_run_that_is_refused_leaves_its_record(home):
     (home / "flow/a").mkdir(parents=True)
     (home / "flow/a/mine").touch()  # which this flow has not made
     assert run([*words, "--set", "seconds=0"]) in (0, 1)  # 1 if it has failed already
-    deadline = time.monotonic() + 60
-    while states(home) != ["failed"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: states(home) == ["failed"])

@@ -4,16 +4,16 @@ import datetime as dt
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
 from made import make_outputs
-from processes import ended
+from processes import ended, launch, until
 
 from penstock.cluster.local import prepare_to_spawn
 from penstock.errors import CapacityError, OutputExists, UsageError
@@ -210,17 +210,12 @@ def test_more_gpus_than_there_are_are_refused_before_anything_runs(home):
     assert not (home / "flow").exists()
 
 
-def start(home, *more):
-    words = [sys.executable, "-P", "-m", "penstock", "run", str(home / "flow.yaml"), *more]
-    return subprocess.Popen(words, cwd=home.parent, stderr=subprocess.DEVNULL)
-
-
-def wait_for(path):
-    """Wait for a file with something in it."""
-    deadline = time.monotonic() + 60
-    while not path.exists() or not path.stat().st_size:
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)
+def start(home):
+    """Run a flow; return its process once its stage a has begun."""
+    process = launch("run", home / "flow.yaml", cwd=home.parent, stdout=DEVNULL, stderr=DEVNULL)
+    begun = home / "flow/a/begun"
+    until(lambda: begun.exists() and begun.stat().st_size, process, 60)
+    return process
 
 
 @pytest.mark.parametrize(
@@ -236,9 +231,7 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     text = 'stages: {a: {python: "mine:make", seconds: %d}, b: {python: "mine:make"}}'
     flow(home, text % 100)
     process = start(home)
-    begun = home / "flow/a/begun"
-    wait_for(begun)
-    stage = psutil.Process(int(begun.read_text()))
+    stage = psutil.Process(int((home / "flow/a/begun").read_text()))
     with pytest.raises(OutputExists):  # two runs never meet
         run_flow(home / "flow.yaml")
     for _ in range(times):  # one alone may be heard as the same as the one before it
@@ -438,7 +431,6 @@ def deaf(out):
 """)
     flow(home, 'stages: {a: {python: "mine:deaf"}}')
     process = start(home)
-    wait_for(home / "flow/a/begun")
     alive = [int(pid) for pid in (home / "flow/a/begun").read_text().split()]
     process.kill()
     process.wait(60)

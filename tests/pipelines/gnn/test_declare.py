@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.errors import MissingFile, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.pipelines.gnn.declare import check_graph, declared_model
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.workers.gnn.plan.spec import Training
@@ -15,7 +15,7 @@ def test_a_file_declares_the_whole_model(tmp_path):
     assert [layer.kind for layer in model.layers] == ["sage", "gat"]
     with pytest.raises(UsageError):
         GnnOptions(spec=path, hidden=8)
-    with pytest.raises(MissingFile):
+    with pytest.raises(InputError):
         declared_model(GnnOptions(spec=tmp_path / "nosuch.yaml"))
 
 

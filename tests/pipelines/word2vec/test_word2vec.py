@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, walk, word2vec
-from penstock.errors import CorruptFile, InputError, PenstockError, TruncatedFile, UsageError
+from penstock.errors import CorruptFile, InputError, PenstockError, UsageError
 from penstock.pipelines.generate import generate
 from penstock.pipelines.tables import words
 from penstock.pipelines.vectors import Vectors
@@ -129,16 +129,6 @@ def test_walks_of_internal_ids_say_so_and_are_verified(blocks, tmp_path):
     with pytest.raises(CorruptFile) as error:
         word2vec(tmp_path / "w", tmp_path / "x", verify=True)
     assert part.name in str(error.value)
-
-
-def test_walks_that_lack_rows(make_graph, tmp_path):
-    folder = tmp_path / "w"
-    walk(make_graph(), folder, length=5)
-    path = folder / "part-00000.parquet"
-    pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(TruncatedFile) as error:
-        word2vec(folder, tmp_path / "v", **SMALL)
-    assert path.name in str(error.value)
 
 
 def test_ids_that_the_graph_does_not_have(make_graph, tmp_path):
