@@ -25,7 +25,7 @@ from penstock.kernels.cpu.vector import (
     load,
     plus,
     plus_times,
-    pointer,
+    pointers,
     prefetch,
     splat,
     store,
@@ -90,21 +90,7 @@ def csr_pointers(given: Any) -> Any:
 
     Rows come as a plain tuple: Numba takes longer to type a named one, at every call.
     """
-    rows = CSRPointers(*given)
-    return CSRPointers(
-        pointer(rows.indptr),
-        pointer(rows.indices),
-        pointer(rows.weights),
-        pointer(rows.left),
-        pointer(rows.right),
-        pointer(rows.diagonal),
-        rows.edges,
-        rows.has_weights,
-        rows.has_left,
-        rows.has_right,
-        rows.has_diagonal,
-        rows.one,
-    )
+    return pointers(CSRPointers(*given))
 
 
 @njit(cache=True, inline="always")
