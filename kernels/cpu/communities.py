@@ -8,36 +8,7 @@ from numba import int64
 from penstock.arrays import Array, frozen_view
 from penstock.csr import offsets_of
 from penstock.kernels.community_rules import LEAST
-from penstock.kernels.compiled import njit
-
-
-def move(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> int:
-    """Move nodes to the community of the largest gain until none gains; return their number."""
-    given = (frozen_view(each) for each in (indptr, indices, weights, strength, order))
-    return int(_move(*given, labels, factor))
-
-
-def refine(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> Array:
-    """Return finer communities: from single nodes, merged within each community if both gain."""
-    given = (frozen_view(each) for each in (indptr, indices, weights, strength, order, labels))
-    found: Array = _refine(*given, factor)
-    return found
+from penstock.kernels.compiled import entry, njit
 
 
 def aggregate(
@@ -53,8 +24,8 @@ def aggregate(
     return rows, ends[: rows[-1]].copy(), values[: rows[-1]].copy()
 
 
-@njit(cache=True, nogil=True)
-def _move(
+@entry("labels")
+def move(
     indptr: Array,
     indices: Array,
     weights: Array,
@@ -63,6 +34,7 @@ def _move(
     labels: Array,
     factor: float,
 ) -> int:
+    """Move nodes to the community of the largest gain until none gains; return their number."""
     nodes = len(labels)
     totals, sizes = np.zeros(nodes), np.zeros(nodes, np.int64)
     for node in range(nodes):
@@ -125,8 +97,8 @@ def _move(
     return moved
 
 
-@njit(cache=True, nogil=True)
-def _refine(
+@entry()
+def refine(
     indptr: Array,
     indices: Array,
     weights: Array,
@@ -135,6 +107,7 @@ def _refine(
     labels: Array,
     factor: float,
 ) -> Array:
+    """Return finer communities: from single nodes, merged within each community if both gain."""
     nodes = len(labels)
     totals, whole = strength.copy(), np.zeros(nodes)
     finer, alone = np.arange(nodes), np.ones(nodes, np.bool_)

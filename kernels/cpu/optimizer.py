@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 
 
+@entry("parameters", "velocity", fastmath={"contract"})
 def sgd(
     parameters: Array,
     gradient: Array,
     velocity: Array,
-    *,
     lr: float,
     momentum: float,
     weight_decay: float,
@@ -21,8 +21,11 @@ def sgd(
 ) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
     kind = parameters.dtype.type
-    numbers = kind(lr), kind(momentum), kind(weight_decay), kind(scale)
-    _sgd(parameters, gradient, velocity, *numbers)
+    rate, kept, decay, share = kind(lr), kind(momentum), kind(weight_decay), kind(scale)
+    for i in range(len(parameters)):
+        step = gradient[i] * share + decay * parameters[i]
+        velocity[i] = kept * velocity[i] + step
+        parameters[i] -= rate * velocity[i]
 
 
 def adam(
@@ -59,22 +62,6 @@ def adam(
         kind(0 if decoupled else weight_decay),
         kind(scale),
     )
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _sgd(
-    parameters: Array,
-    gradient: Array,
-    velocity: Array,
-    lr: Any,
-    momentum: Any,
-    weight_decay: Any,
-    scale: Any,
-) -> None:
-    for i in range(len(parameters)):
-        step = gradient[i] * scale + weight_decay * parameters[i]
-        velocity[i] = momentum * velocity[i] + step
-        parameters[i] -= lr * velocity[i]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, exponential, total_of
 from penstock.kernels.cpu.activation.row import dropout_fields, epilogue_pointers, read_only, stride
 from penstock.kernels.cpu.attention.back import back_columns, back_rows
@@ -33,16 +33,6 @@ from penstock.kernels.cpu.attention.rows import (
 )
 from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.gnn_rules import Heads, ScaledCSR
-
-
-def scores(z: Array, vectors: Array, out: Array) -> None:
-    """Write each head's product with its vector, (heads, width), at ``out``, (nodes, heads)."""
-    _scores(read_only(z, z), read_only(vectors, z), out)
-
-
-def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
-    """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
-    _scores_back(read_only(grad, z), read_only(z, z), read_only(vectors, z), dz, dvectors)
 
 
 def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
@@ -113,8 +103,9 @@ def attend_back_columns(
     )
 
 
-@njit(cache=True, nogil=True)
-def _scores(z: Array, vectors: Array, out: Array) -> None:
+@entry("out")
+def scores(z: Array, vectors: Array, out: Array) -> None:
+    """Write each head's product with its vector, (heads, width), at ``out``, (nodes, heads)."""
     heads, width = vectors.shape
     vector = pointer(vectors)
     for node in range(len(z)):
@@ -124,8 +115,9 @@ def _scores(z: Array, vectors: Array, out: Array) -> None:
             out[node, h] = product(moved(value, at), moved(vector, at), width)
 
 
-@njit(cache=True, nogil=True)
-def _scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
+@entry("dz", "dvectors")
+def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
+    """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
     heads, width = vectors.shape
     wide = np.zeros(heads * width, np.float64)  # sums over all nodes
     vector, sums = pointer(vectors), pointer(wide)

@@ -77,8 +77,10 @@ def step_of_blocks(
     emit: Emit, x_before: Any, x: Any, y_before: Any, y: Any, chunks: Any, gradient: Any
 ) -> None:
     """Like ``step``, for one of several blocks: the rows as before are separate."""
-    rows = [_rows(emit.builder, each) for each in (x_before, x, y_before, y)]
-    _step(emit.builder, *rows, chunks, gradient)
+    before, after, others, others_after = (
+        _rows(emit.builder, each) for each in (x_before, x, y_before, y)
+    )
+    _step(emit.builder, before, after, others, others_after, chunks, gradient)
 
 
 def _step(
