@@ -30,10 +30,9 @@ def shuffled_edges(
     order = cp.argsort(group, kind="stable")
     out = [cp.empty_like(indices), cp.empty_like(indices)]
     out.append(None if relations is None else cp.empty_like(relations))
-    there = [cp.uint64(0) if array is None else array for array in (relations, *out)]
-    edges = indptr, cp.int64(len(indptr) - 1), indices, there[0], order, cp.int64(count)
-    launch(_FILE, f"gather_edges<{row}>", count, *edges, *there[1:])
-    given = group, order, cp.int64(count), *words, *there[1:]
+    edges = indptr, cp.int64(len(indptr) - 1), indices, relations, order, cp.int64(count)
+    launch(_FILE, f"gather_edges<{row}>", count, *edges, *out)
+    given = group, order, cp.int64(count), *words, *out
     launch_blocks(_FILE, f"shuffle_groups<{row}>", groups, 32, *given)
     return out[0], out[1], out[2]
 
@@ -60,8 +59,8 @@ def mix_edges(
         len(out[0]),
         heads,
         tails,
-        cp.uint64(0) if relations is None else relations,
-        cp.uint64(0) if weights is None else weights,
+        relations,
+        weights,
         begins,
         offsets,
         cp.int32(len(begins)),
@@ -74,6 +73,6 @@ def mix_edges(
         cp.int64(len(out[0])),
         out[0],
         out[1],
-        cp.uint64(0) if out[2] is None else out[2],
-        cp.uint64(0) if out[3] is None else out[3],
+        out[2],
+        out[3],
     )
