@@ -41,10 +41,10 @@ KERNELS = {
         "embed.piece.gather_rows": "f4:2 i8:1 f4:2",
         "embed.update._group": "i8:1 i4:1 i4:1 i8:1 i8:1 i8:1",
         "embed.negatives._draw": "u8 u8 i8:1 i8:1 f4:1 i4:1 i4:2",
-        "buckets._mix_edges": "i4:1! i4:1! i4:1! f4:1 i8:1 i8:1 i8:1 i8:1 u8:1 u8 i8 i8 i4:1 i4:1 "
-        "i4:1 f4:1",
-        "buckets._shuffle_edges": "i4:1 i4:1 i4:1 f4:1 u8 i8",
-        "buckets._scatter_edges": "i8:1 i4:1! i4:1! f4:1 i8 i8:1 i4:1 b1 i8:1 i4:1 i4:1 i4:1 f4:1 "
-        "i8 u8 i8",
+        "buckets._mix_edges": "(i4:1! i4:1! i4:1! f4:1) (i8:1 i8:1 i8:1 i8:1 u8:1) u8 i8 i8 "
+        "(i4:1 i4:1 i4:1 f4:1)",
+        "buckets._shuffle_edges": "(i4:1 i4:1 i4:1 f4:1) u8 i8",
+        "buckets._scatter_edges": "i8:1 i8 (i4:1! i4:1! f4:1) i8:1 i4:1 b1 i8:1 "
+        "(i4:1 i4:1 i4:1 f4:1) i8 u8 i8",
     },
 }

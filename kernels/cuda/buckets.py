@@ -9,7 +9,7 @@ from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.bucket_rules import BLOCK, half_bits
+from penstock.kernels.bucket_rules import BLOCK, Columns, Runs, half_bits
 from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.streams import Stream
 
@@ -37,42 +37,14 @@ def shuffled_edges(
     return out[0], out[1], out[2]
 
 
-def mix_edges(
-    heads: Any,
-    tails: Any,
-    relations: Any | None,
-    weights: Any | None,
-    begins: Any,
-    offsets: Any,
-    head_rows: Any,
-    tail_rows: Any,
-    keys: Any,
-    count: int,
-    start: int,
-    out: tuple[Any, Any, Any | None, Any | None],
-) -> None:
+def mix_edges(edges: Columns, runs: Runs, count: int, start: int, out: Columns) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     blocks = count // BLOCK
     launch(
         _FILE,
-        f"mix_edges<{c_name(heads)}, {c_name(out[0])}>",
+        f"mix_edges<{c_name(edges[0])}, {c_name(out[0])}>",
         len(out[0]),
-        heads,
-        tails,
-        relations,
-        weights,
-        begins,
-        offsets,
-        cp.int32(len(begins)),
-        head_rows,
-        tail_rows,
-        keys,
-        cp.int32(half_bits(blocks)),
-        cp.int64(blocks),
-        cp.int64(start),
-        cp.int64(len(out[0])),
-        out[0],
-        out[1],
-        out[2],
-        out[3],
+        *(*edges, runs.begins, runs.offsets, cp.int32(len(runs.begins))),
+        *(runs.head_rows, runs.tail_rows, runs.keys, cp.int32(half_bits(blocks))),
+        *(cp.int64(blocks), cp.int64(start), cp.int64(len(out[0])), *out),
     )
