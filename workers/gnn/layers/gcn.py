@@ -195,38 +195,44 @@ class GCNConv(Conv):
 
     def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
-        owned = self.context.local.owned
+        context, owned = self.context, self.context.local.owned
+        own = self.own_backward(grad, x)
         if self.order == "transform":
-            aggregated = self.aggregate_backward(grad, self.width)[:owned]
+            aggregated = self.aggregate_backward(grad, self.width, used=own)[:owned]
             with self.span("product backward"):
                 x.product_backward(aggregated, self.weight_grad)
             self.start_allreduce()
-            return None if self.first else self.product_backward(aggregated, self.weight)
+            if self.first:
+                return None
+            dx = self.product_backward(aggregated, self.weight, own)
+            return dx if own is None else context.add(dx, own, dx)
         assert self._aggregated is not None
         with self.span("product backward"):
-            self.context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
+            context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
         self.start_allreduce()
         if self.first:
             return None
-        return self.aggregate_backward(self.product_backward(grad, self.weight), self.inputs)[
-            :owned
-        ]
+        daggregated = self.product_backward(grad, self.weight, own)
+        return self.aggregate_backward(daggregated, self.inputs, own)[:owned]
+
+    def own_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
+        """Return the gradient of x that does not come through the aggregation, if any."""
+        return None
 
     def aggregate_backward(
         self,
         grad: AnyArray,
         width: int,
-        epilogue: Epilogue | None = None,
+        skip: AnyArray | None = None,
         used: AnyArray | None = None,
     ) -> AnyArray:
         """Return the gradient of the gathered rows, complete for owned nodes.
 
-        ``epilogue`` is applied before other ranks' rows are added; memory is not ``used``'s.
+        ``skip`` is added before other ranks' rows are; memory is not ``used``'s.
         """
         context, columns = self.context, self.columns_of
-        dx = context.buffers.scratch(
-            context.local.columns, width, grad, used, epilogue.skip if epilogue else None
-        )
+        dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
+        epilogue = None if skip is None else Epilogue(skip=skip)
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
