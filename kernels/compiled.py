@@ -63,8 +63,8 @@ def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: 
 def entry(*written: str, **options: Any) -> Callable[[F], F]:
     """Compile a kernel for calls from Python, which may pass mapped files and numbers of 64 bits.
 
-    Arrays are passed as read-only views, as Numba compiles again for each kind; numbers of
-    ``uint64`` as such.
+    Arrays, also in tuples, are passed as read-only views, as Numba compiles again for each kind;
+    numbers of ``uint64`` as such.
 
     written  the arrays that the kernel writes, which are passed as they are
     """
@@ -80,6 +80,8 @@ def entry(*written: str, **options: Any) -> Callable[[F], F]:
                 return np.uint64(value)
             if isinstance(value, Enum):
                 return value.value
+            if isinstance(value, tuple):
+                return tuple(ready(name, each) for each in value)
             is_read = isinstance(value, np.ndarray) and name not in written
             return frozen_view(value) if is_read else value
 
