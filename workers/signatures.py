@@ -21,7 +21,7 @@ KERNELS = {
     },
     "gnn train": {
         "activation._epilogue_backward": f"f4:2 f4:2! {_EPILOGUE} i8 i8",
-        "loss._cross_entropy": "f4:2! i4:1! i1:1! f4 f4:2 b1 f8:2 i8 i8",
+        "loss._cross_entropy": "(f4:2! i1:1! f4 f4:2 b1 f8:2) i4:1! i8 i8",
         "activation._apply_epilogue": f"f4:2! f4:2 {_EPILOGUE} i8 i8 b1",
         "activation._scale_rows": "f4:2! f4:1! f4:2 i8 i8 b1",
         "optimizer._adam": "f4:1 f4:1 f4:1 f4:1 f4 f4 f4 f4 f4 f4 f4 f4 f4 f4",

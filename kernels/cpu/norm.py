@@ -10,8 +10,8 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.activation.row import stride
-from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import EPSILON
+from penstock.kernels.cpu.vector import moved, pointer, pointers
+from penstock.kernels.gnn_rules import EPSILON, Factors
 
 
 @entry("sums")
@@ -101,24 +101,10 @@ def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
 
 
 @entry("out")
-def batch_norm(
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    shift: Array,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+def batch_norm(z: Array, factors: Factors, out: Array, first: int, last: int) -> None:
     """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     width = z.shape[1]
-    middle, narrowing, factor, added = (
-        pointer(mean),
-        pointer(inverse),
-        pointer(scale),
-        pointer(shift),
-    )
+    middle, narrowing, factor, added = pointers(factors)
     for row in range(first, last):
         value = moved(pointer(z), row * stride(z))
         target = moved(pointer(out), row * stride(out))
@@ -128,10 +114,11 @@ def batch_norm(
 
 @entry("sums")
 def batch_norm_sums(
-    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+    grad: Array, z: Array, factors: Factors, sums: Array, first: int, last: int
 ) -> None:
     """Add to ``sums``, (2, width), the gradients of shift and scale."""
-    width, middle, narrowing = z.shape[1], pointer(mean), pointer(inverse)
+    width = z.shape[1]
+    middle, narrowing, _, _ = pointers(factors)
     shifts = pointer(sums)
     scales = moved(shifts, stride(sums))
     for row in range(first, last):
@@ -145,18 +132,11 @@ def batch_norm_sums(
 
 @entry("grad")
 def batch_norm_back(
-    grad: Array,
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    means: Array,
-    first: int,
-    last: int,
+    grad: Array, z: Array, factors: Factors, means: Array, first: int, last: int
 ) -> None:
     """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     width = z.shape[1]
-    middle, narrowing, factor = pointer(mean), pointer(inverse), pointer(scale)
+    middle, narrowing, factor, _ = pointers(factors)
     shifts = pointer(means)
     scales = moved(shifts, stride(means))
     for row in range(first, last):

@@ -76,7 +76,7 @@ def instruction(signature: Callable[..., Any], *, prefer_literal: bool = False) 
 def _without_arrays(given: Any) -> Any:
     """Return the type of a tuple with pointers in place of arrays, of the same class."""
     kinds = [types.CPointer(k.dtype) if isinstance(k, types.Array) else k for k in given]
-    return types.BaseTuple.from_types(kinds, given.instance_class)(given)
+    return types.BaseTuple.from_types(kinds, getattr(given, "instance_class", None))(given)
 
 
 @instruction(lambda array: types.CPointer(array.dtype)(array))

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import EPSILON
+from penstock.kernels.gnn_rules import EPSILON, Factors
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.thread_pool import even_cuts
 
@@ -85,24 +85,22 @@ class BatchNorm(_Norm):
         else:
             mean, variance = self.running[0], self.running[1]
         kind = context.like.dtype
-        self._mean = mean.astype(kind)
-        self._inverse = (1 / np.sqrt(variance + EPSILON)).astype(kind)
-        factors = self._mean, self._inverse, self._of("scale"), self._of("shift")
-        self._rows(len(z), lambda a, b: module.batch_norm(z, *factors, out, a, b))
+        inverse = (1 / np.sqrt(variance + EPSILON)).astype(kind)
+        parameters = self._of("scale"), self._of("shift")
+        self._factors = factors = Factors(mean.astype(kind), inverse, *parameters)
+        self._rows(len(z), lambda a, b: module.batch_norm(z, factors, out, a, b))
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Turn ``grad`` into the gradient of ``z``."""
-        context, module, scale = self.context, kernel("norm", z), self._of("scale")
-        mean, inverse = self._mean, self._inverse
+        context, module, factors = self.context, kernel("norm", z), self._factors
 
         def add(first: int, last: int, part: AnyArray) -> None:
-            module.batch_norm_sums(grad, z, mean, inverse, part, first, last)
+            module.batch_norm_sums(grad, z, factors, part, first, last)
 
         own = self._sums(len(z), add)
         self._set_gradients(own)
         means = (self._over_ranks(own) / context.local.nodes).astype(context.like.dtype)
-        factors = mean, inverse, scale, means
-        self._rows(len(z), lambda a, b: module.batch_norm_back(grad, z, *factors, a, b))
+        self._rows(len(z), lambda a, b: module.batch_norm_back(grad, z, factors, means, a, b))
 
     def _over_ranks(self, sums: AnyArray) -> AnyArray:
         return sums if self.context.alone else self.context.reducer.total(sums.copy())
