@@ -73,6 +73,25 @@ class Factors(NamedTuple):
     shift: AnyArray
 
 
+class Descent(NamedTuple):
+    """The numbers of one step of an optimizer.
+
+    scale      multiplies gradients first (clipping)
+    step       1, 2, ...
+    decoupled  AdamW, not Adam
+    """
+
+    lr: float
+    scale: float
+    step: int
+    weight_decay: float
+    momentum: float = 0.0
+    beta1: float = 0.0
+    beta2: float = 0.0
+    epsilon: float = 0.0
+    decoupled: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class ScaledCSR:
     """Rows over which a layer gathers, as arrays of one backend.
