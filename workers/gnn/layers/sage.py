@@ -30,7 +30,7 @@ class SAGEConv(GCNConv):
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
-            x.product(context.parameters[f"{self.prefix}.self"], own)
+            x.product(self.parameter("self"), own)
         epilogue = epilogue or Epilogue()
         if epilogue.skip is not None:
             context.add(own, epilogue.skip, own)
@@ -41,10 +41,9 @@ class SAGEConv(GCNConv):
 
     def own_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x by the node's own product, or None in the first conv."""
-        parameters, name = self.context.parameters, f"{self.prefix}.self"
         with self.span("product backward"):
-            x.product_backward(grad, parameters.gradient(name))
-        return None if self.first else self.product_backward(grad, parameters[name])
+            x.product_backward(grad, self.gradient("self"))
+        return None if self.first else self.product_backward(grad, self.parameter("self"))
 
 
 class SAGEMaxConv(SAGEConv):
