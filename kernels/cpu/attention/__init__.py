@@ -37,16 +37,7 @@ from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
     """Write rows ``first .. last`` of the weighted sums to ``out``, and heads.peak and total."""
-    _attend(
-        read_only(block.indptr, z),
-        read_only(block.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=True)),
-        tuple(dropout_fields(heads.drop, z)),
-        out,
-        first,
-        last,
-    )
+    _attend(_given(block, z, heads, writes=True), out, first, last)
 
 
 def attend_back_rows(
@@ -61,19 +52,8 @@ def attend_back_rows(
     last: int,
 ) -> None:
     """Write, for rows ``first .. last``, the gradient of heads.left to ``dleft``, (rows, heads)."""
-    back_rows(
-        read_only(block.indptr, z),
-        read_only(block.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=False)),
-        tuple(dropout_fields(heads.drop, z)),
-        read_only(out, z),
-        read_only(grad, z),
-        dot,
-        dleft,
-        first,
-        last,
-    )
+    given = _given(block, z, heads, writes=False)
+    back_rows(given, read_only(out, z), read_only(grad, z), dot, dleft, first, last)
 
 
 def attend_back_columns(
@@ -88,19 +68,14 @@ def attend_back_columns(
     last: int,
 ) -> None:
     """Write, for columns ``first .. last``, the gradients of z and heads.right."""
-    back_columns(
-        read_only(transpose.indptr, z),
-        read_only(transpose.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=False)),
-        tuple(dropout_fields(heads.drop, z)),
-        read_only(grad, z),
-        read_only(dot, z),
-        dz,
-        dright,
-        first,
-        last,
-    )
+    given = _given(transpose, z, heads, writes=False)
+    back_columns(given, read_only(grad, z), read_only(dot, z), dz, dright, first, last)
+
+
+def _given(block: ScaledCSR, z: Array, heads: Heads, *, writes: bool) -> tuple[Any, ...]:
+    arrays = (read_only(each, z) for each in (block.indptr, block.indices, z))
+    scores = tuple(scores_of(heads, writes=writes))
+    return *arrays, scores, tuple(dropout_fields(heads.drop, z))
 
 
 @entry("out")
@@ -135,16 +110,8 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _attend(
-    indptr: Array,
-    indices: Array,
-    z: Array,
-    heads: Any,
-    fields: Any,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+def _attend(given: Any, out: Array, first: int, last: int) -> None:
+    indptr, indices, z, heads, fields = given
     scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
