@@ -33,6 +33,7 @@ from harness import Case, Option, Side, Timed, gpus, main, tampered
 
 from penstock.kernels.naive import queues as naive
 from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, aligned
+from penstock.workers.embed.storage.direct import open_direct
 from penstock.workers.embed.storage.queue_controller import Controller
 
 AT_ONCE = 2 << 20  # bytes per call, as the controller's most
@@ -64,7 +65,9 @@ class Place:
         # The file is written once before: new blocks of a disk take far longer.
         path.write_bytes(bytes(size))
         stack.callback(path.unlink)
-        stack.enter_context(Controller(self.queues.shared, [path], threads=THREADS))
+        opened = open_direct(path)[0]
+        stack.callback(os.close, opened)
+        stack.enter_context(Controller(self.queues.shared, [opened], threads=THREADS))
 
     def wait(self) -> None:
         if self.on_gpu:

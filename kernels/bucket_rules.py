@@ -10,11 +10,28 @@ GROUP      the group of an edge in its bucket, by its number in the graph: one w
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from penstock.arrays import AnyArray
+
+Columns = tuple[AnyArray, AnyArray, AnyArray | None, AnyArray | None]
+"""Heads, tails, relations (or None) and weights (or None) of edges."""
+
 IN_BUCKET, RELABEL, MIX, GROUP = 0, 1, 2, 3
 
 BLOCK = 16  # edges that stay together when buckets are mixed: one cache line
 ROUNDS = 6  # of the network that permutes blocks
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd multipliers of its rounds
+
+
+class Runs(NamedTuple):
+    """Consecutive edges that are mixed: see ``mix_edges`` of naive/buckets.py."""
+
+    begins: AnyArray
+    offsets: AnyArray
+    head_rows: AnyArray
+    tail_rows: AnyArray
+    keys: AnyArray
 
 
 def half_bits(count: int) -> int:

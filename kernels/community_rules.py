@@ -82,14 +82,14 @@ def communities(
                 level.nodes
             )
             levels += 1
-            moved += kernels.move(*level, order, labels, factor)
+            moved += kernels.move(level, order, labels, factor)
             labels = numbered(labels)
             count = int(labels.max()) + 1
             if method == "labels" or count == level.nodes:
                 break
             merged = labels
             if method == "leiden":
-                refined = numbered(kernels.refine(*level, order, labels, factor))
+                refined = numbered(kernels.refine(level, order, labels, factor))
                 if refined.max() + 1 < level.nodes:
                     merged = refined
             above = np.empty(int(merged.max()) + 1, np.int64)
@@ -119,7 +119,7 @@ def connected(matrix: Adjacency, labels: Array) -> Array:
 
 def aggregated(kernels: Any, level: Adjacency, merged: Array) -> Adjacency:
     """Return the matrix in which nodes with one label are one node."""
-    indptr, indices, weights = kernels.aggregate(*level[:3], merged)
+    indptr, indices, weights = kernels.aggregate(level, merged)
     strength = np.bincount(merged, level.strength)
     return Adjacency(indptr, indices, weights, strength)
 

@@ -11,11 +11,13 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from enum import Enum
+from functools import cache, wraps
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.event import Listener, install_listener
@@ -23,8 +25,10 @@ from numba.core.runtime import rtsys
 from numba.core.typeinfer import register_dispatcher
 
 from penstock import __version__
+from penstock.arrays import frozen_view
 from penstock.caches import cache_folder, can_write, private_folder
 
+F = TypeVar("F", bound=Callable[..., Any])
 _MOST_WAIT = 120.0  # seconds to wait for another process' compilation
 _POLL = 0.01
 
@@ -52,6 +56,43 @@ def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: 
                 config.CACHE_DIR = named  # other functions keep their folder
             _compile(kernel, signatures)
         return kernel
+
+    return compiled
+
+
+def entry(*written: str, **options: Any) -> Callable[[F], F]:
+    """Compile a kernel for calls from Python, which may pass mapped files and numbers of 64 bits.
+
+    Arrays, also in tuples, are passed as read-only views, as Numba compiles again for each kind;
+    numbers of ``uint64`` as such.
+
+    written  the arrays that the kernel writes, which are passed as they are
+    """
+
+    def compiled(function: F) -> F:
+        kernel = njit(cache=True, nogil=True, **options)(function)
+        parameters = inspect.signature(function).parameters
+        defaults = {name: one.default for name, one in parameters.items()}
+        wide = [name for name, one in parameters.items() if one.annotation == "uint64"]
+
+        def ready(name: str, value: Any) -> Any:
+            if name in wide:
+                return np.uint64(value)
+            if isinstance(value, Enum):
+                return value.value
+            if isinstance(value, tuple):
+                return tuple(ready(name, each) for each in value)
+            is_read = isinstance(value, np.ndarray) and name not in written
+            return frozen_view(value) if is_read else value
+
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            if len(given) < len(defaults):
+                every = defaults | named
+                given += tuple(every[name] for name in [*defaults][len(given) :])
+            return kernel(*map(ready, defaults, given))
+
+        return cast("F", call)
 
     return compiled
 

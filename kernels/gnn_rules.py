@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from penstock.arrays import AnyArray
 
@@ -51,6 +52,44 @@ class Activation(IntEnum):
 
 
 SLOPE = 0.01
+
+
+class Graded(NamedTuple):
+    """The outputs of a model, and what losses write about their rows: see naive/loss.py."""
+
+    values: AnyArray
+    splits: AnyArray
+    scale: float
+    grad: AnyArray | None
+    sums: AnyArray
+
+
+class Factors(NamedTuple):
+    """The values of each column that batch norm multiplies by, or adds."""
+
+    mean: AnyArray
+    inverse: AnyArray
+    scale: AnyArray
+    shift: AnyArray
+
+
+class Descent(NamedTuple):
+    """The numbers of one step of an optimizer.
+
+    scale      multiplies gradients first (clipping)
+    step       1, 2, ...
+    decoupled  AdamW, not Adam
+    """
+
+    lr: float
+    scale: float
+    step: int
+    weight_decay: float
+    momentum: float = 0.0
+    beta1: float = 0.0
+    beta2: float = 0.0
+    epsilon: float = 0.0
+    decoupled: bool = False
 
 
 @dataclass(frozen=True, eq=False)

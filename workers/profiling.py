@@ -13,13 +13,11 @@ from typing import Any
 MAY_HANG = sys.version_info < (3, 12, 5)
 
 
-def without_profile(*, unless_safe: bool = True) -> Any:
-    """Make workers started from now on take no profile; also a context manager.
+def without_profile() -> Any:
+    """Make workers started from now on take no profile, unless it is safe in this Python.
 
-    unless_safe  keep the configured profile if it is safe in this Python
+    It is also a context manager.
     """
     import dask
 
-    if unless_safe and not MAY_HANG:
-        return dask.config.set({})
-    return dask.config.set({"distributed.worker.profile.enabled": False})
+    return dask.config.set({"distributed.worker.profile.enabled": False} if MAY_HANG else {})

@@ -21,7 +21,7 @@ KERNELS = {
     },
     "gnn train": {
         "activation._epilogue_backward": f"f4:2 f4:2! {_EPILOGUE} i8 i8",
-        "loss._cross_entropy": "f4:2! i4:1! i1:1! f4 f4:2 b1 f8:2 i8 i8",
+        "loss._cross_entropy": "(f4:2! i1:1! f4 f4:2 b1 f8:2) i4:1! i8 i8",
         "activation._apply_epilogue": f"f4:2! f4:2 {_EPILOGUE} i8 i8 b1",
         "activation._scale_rows": "f4:2! f4:1! f4:2 i8 i8 b1",
         "optimizer._adam": "f4:1 f4:1 f4:1 f4:1 f4 f4 f4 f4 f4 f4 f4 f4 f4 f4",
@@ -32,19 +32,19 @@ KERNELS = {
         "embed.rank._queries": "i8 f8 f4:2 f8:2 i8:1 i8:1 f4:2",
         "embed.rank._answer_scores": "i8 f4:2 f4:2 f8:1",
         "embed.rank._longest": "f4:2",
-        "embed.piece.finish_edges": "i8 f4 f4:2 f4:2 i8:1 i8:1 i8:1 f4:2 f4:1 f4:1 f4:2 f4:2 f4:2 "
-        "f4:2 i8 f4 f4 f8:1 b1 b1",
+        "embed.piece.finish_edges": "i8 f4 (f4:2 f4:2) (i8:1 i8:1 i8:1) (f4:2 f4:1 f4:1 f4:2) "
+        "(f4:2 f4:2 f4:2) (i8 f4 f4) f8:1 b1 b1",
         "embed.update._change": "i8 f4:2 f4:2 i8:1 i8:1 i8:1 f4:2 i8 i8 f4 f4 f4 f4 f4 f4 f4",
         "embed.loss._tile_loss": "f4:2 f4:1 i8 f4 f4 f8:1 f4:1 none f4:1 b1 b1 none none",
-        "embed.piece.make_queries": "i8 f4 f4:2 f4:2 i8:1 i8:1 i8:1 f4:2 f4:1",
+        "embed.piece.make_queries": "i8 f4 (f4:2 f4:2) (i8:1 i8:1 i8:1) f4:2 f4:1",
         "embed.piece.leave_out": "f4:2 i8:1 i8 i8:1 i8:1",
         "embed.piece.gather_rows": "f4:2 i8:1 f4:2",
         "embed.update._group": "i8:1 i4:1 i4:1 i8:1 i8:1 i8:1",
         "embed.negatives._draw": "u8 u8 i8:1 i8:1 f4:1 i4:1 i4:2",
-        "buckets._mix_edges": "i4:1! i4:1! i4:1! f4:1 i8:1 i8:1 i8:1 i8:1 u8:1 u8 i8 i8 i4:1 i4:1 "
-        "i4:1 f4:1",
-        "buckets._shuffle_edges": "i4:1 i4:1 i4:1 f4:1 u8 i8",
-        "buckets._scatter_edges": "i8:1 i4:1! i4:1! f4:1 i8 i8:1 i4:1 b1 i8:1 i4:1 i4:1 i4:1 f4:1 "
-        "i8 u8 i8",
+        "buckets._mix_edges": "(i4:1! i4:1! i4:1! f4:1) (i8:1 i8:1 i8:1 i8:1 u8:1) u8 i8 i8 "
+        "(i4:1 i4:1 i4:1 f4:1)",
+        "buckets._shuffle_edges": "(i4:1 i4:1 i4:1 f4:1) u8 i8",
+        "buckets._scatter_edges": "i8:1 i8 (i4:1! i4:1! f4:1) i8:1 i4:1 b1 i8:1 "
+        "(i4:1 i4:1 i4:1 f4:1) i8 u8 i8",
     },
 }

@@ -5,19 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import njit
-
-
-def reverse_counts(counts: Array, indices: Array) -> None:
-    """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
-    _reverse_counts(counts, frozen_view(indices))
-
-
-def reverse_rows(
-    cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
-) -> None:
-    """Append each row to the list of each of its neighbours."""
-    _reverse_rows(cursor, in_indices, frozen_view(indptr), frozen_view(indices), first_row)
+from penstock.kernels.compiled import entry, njit
 
 
 def neighbour_counts(
@@ -56,16 +44,18 @@ def neighbour_lists(
     _merge(*lists, starts, out, True)
 
 
-@njit(cache=True, nogil=True)
-def _reverse_counts(counts: Array, indices: Array) -> None:
+@entry("counts")
+def reverse_counts(counts: Array, indices: Array) -> None:
+    """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
     for edge in range(len(indices)):
         counts[indices[edge]] += 1
 
 
-@njit(cache=True, nogil=True)
-def _reverse_rows(
+@entry("cursor", "in_indices")
+def reverse_rows(
     cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
 ) -> None:
+    """Append each row to the list of each of its neighbours."""
     for row in range(len(indptr) - 1):
         for edge in range(indptr[row], indptr[row + 1]):
             neighbour = indices[edge]

@@ -12,6 +12,7 @@ import numpy as np
 from numba import uint64
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels.bucket_rules import (
     BLOCK,
     GROUP,
@@ -19,6 +20,8 @@ from penstock.kernels.bucket_rules import (
     MIX,
     MULTIPLIERS,
     ROUNDS,
+    Columns,
+    Runs,
     half_bits,
 )
 from penstock.kernels.compiled import njit
@@ -31,9 +34,7 @@ _NONE, _NO_WEIGHTS = np.empty(0, np.int32), np.empty(0, np.float32)
 
 
 def count_edges(
-    indptr: Array,
-    indices: Array,
-    first_row: int,
+    rows: CSR,
     starts: Array,
     positions: Array | None,
     groups: int = 1,
@@ -43,11 +44,11 @@ def count_edges(
     """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
     counts = np.zeros((len(starts) - 1) ** 2 * groups, np.int64)
     _count_edges(
-        indptr,
-        indices,
-        first_row,
+        rows.indptr,
+        rows.indices,
+        rows.first_row,
         starts,
-        _or_none(positions),
+        _NONE if positions is None else positions,
         positions is not None,
         groups,
         np.uint64(seed),
@@ -58,54 +59,34 @@ def count_edges(
 
 
 def scatter_edges(
-    indptr: Array,
-    indices: Array,
-    relations: Array | None,
-    weights: Array | None,
-    first_row: int,
+    rows: CSR,
     starts: Array,
     positions: Array | None,
     at: Array,
-    heads: Array,
-    tails: Array,
-    relations_out: Array | None,
-    weights_out: Array | None,
+    out: Columns,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
 ) -> None:
     """Write the edges of these rows to their groups, from ``at`` (n * n * groups,) on, in order."""
     _scatter_edges(
-        indptr,
-        indices,
-        _or_none(relations),
-        _NO_WEIGHTS if weights is None else weights,
-        first_row,
+        rows.indptr,
+        rows.first_row,
+        _whole((rows.indices, rows.indices, rows.relations, rows.weights))[1:],
         starts,
-        _or_none(positions),
+        _NONE if positions is None else positions,
         positions is not None,
         at.copy(),
-        heads,
-        tails,
-        _or_none(relations_out),
-        _NO_WEIGHTS if weights_out is None else weights_out,
+        _whole(out),
         groups,
         np.uint64(seed),
         first_edge,
     )
 
 
-def shuffle_edges(
-    heads: Array,
-    tails: Array,
-    relations: Array | None,
-    weights: Array | None,
-    seed: int,
-    first: int,
-) -> None:
+def shuffle_edges(edges: Columns, seed: int, first: int) -> None:
     """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
-    weights = _NO_WEIGHTS if weights is None else weights
-    _shuffle_edges(heads, tails, _or_none(relations), weights, np.uint64(seed), first)
+    _shuffle_edges(_whole(edges), np.uint64(seed), first)
 
 
 def mix_keys(seed: int, which: int) -> Array:
@@ -122,44 +103,19 @@ def permuted(index: int, count: int, keys: Array) -> int:
     return int(_permuted(np.uint64(index), np.uint64(count), np.uint64(half_bits(count)), keys))
 
 
-def mix_edges(
-    heads: Array,
-    tails: Array,
-    relations: Array | None,
-    weights: Array | None,
-    begins: Array,
-    offsets: Array,
-    head_rows: Array,
-    tail_rows: Array,
-    keys: Array,
-    count: int,
-    start: int,
-    out: tuple[Array, Array, Array | None, Array | None],
-) -> None:
+def mix_edges(edges: Columns, runs: Runs, count: int, start: int, out: Columns) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     if len(out[0]):
-        _mix_edges(
-            heads,
-            tails,
-            _or_none(relations),
-            _NO_WEIGHTS if weights is None else weights,
-            begins,
-            offsets,
-            head_rows,
-            tail_rows,
-            keys,
-            np.uint64(half_bits(count // BLOCK)),
-            count // BLOCK,
-            start,
-            out[0],
-            out[1],
-            _or_none(out[2]),
-            _NO_WEIGHTS if out[3] is None else out[3],
-        )
+        blocks = count // BLOCK
+        half = np.uint64(half_bits(blocks))
+        _mix_edges(_whole(edges), tuple(runs), half, blocks, start, _whole(out))
 
 
-def _or_none(array: Array | None) -> Array:
-    return _NONE if array is None else array
+def _whole(columns: Columns) -> tuple[Any, ...]:
+    """Return columns with empty arrays for None."""
+    heads, tails, relations, weights = columns
+    found = heads, tails, _NONE if relations is None else relations
+    return *found, _NO_WEIGHTS if weights is None else weights
 
 
 @njit(cache=True, inline="always")
@@ -215,22 +171,19 @@ def _count_edges(
 @njit(cache=True, nogil=True)
 def _scatter_edges(
     indptr: Array,
-    indices: Array,
-    relations: Array,
-    weights: Array,
     first_row: int,
+    columns: Any,
     starts: Array,
     positions: Array,
     placed: bool,
     at: Array,
-    heads: Array,
-    tails: Array,
-    relations_out: Array,
-    weights_out: Array,
+    out: Any,
     groups: int,
     seed: Any,
     first_edge: int,
 ) -> None:
+    indices, relations, weights = columns
+    heads, tails, relations_out, weights_out = out
     n, nodes = len(starts) - 1, starts[-1]
     typed, weighted = len(relations_out) > 0, len(weights_out) > 0
     words = philox4x32(seed, _SHUFFLE, first_edge >> 2, GROUP)
@@ -261,9 +214,8 @@ def _scatter_edges(
 
 
 @njit(cache=True, nogil=True)
-def _shuffle_edges(
-    heads: Array, tails: Array, relations: Array, weights: Array, seed: Any, first: int
-) -> None:
+def _shuffle_edges(edges: Any, seed: Any, first: int) -> None:
+    heads, tails, relations, weights = edges
     for i in range(len(heads) - 1, 0, -1):
         a, b, _, _ = philox4x32(seed, _SHUFFLE, first + i, IN_BUCKET)
         # The upper 64 bits of (a, b) * (i + 1), in halves; i + 1 is below 2**63.
@@ -295,24 +247,10 @@ def _permuted(index: Any, count: Any, half: Any, keys: Array) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _mix_edges(
-    heads: Array,
-    tails: Array,
-    relations: Array,
-    weights: Array,
-    begins: Array,
-    offsets: Array,
-    head_rows: Array,
-    tail_rows: Array,
-    keys: Array,
-    half: Any,
-    blocks: int,
-    start: int,
-    heads_out: Array,
-    tails_out: Array,
-    relations_out: Array,
-    weights_out: Array,
-) -> None:
+def _mix_edges(edges: Any, runs: Any, half: Any, blocks: int, start: int, out: Any) -> None:
+    heads, tails, relations, weights = edges
+    begins, offsets, head_rows, tail_rows, keys = runs
+    heads_out, tails_out, relations_out, weights_out = out
     typed, weighted = len(relations_out) > 0, len(weights_out) > 0
     n = 0
     while n < len(heads_out):

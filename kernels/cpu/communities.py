@@ -5,65 +5,28 @@ from __future__ import annotations
 import numpy as np
 from numba import int64
 
-from penstock.arrays import Array, frozen_view
+from penstock.arrays import Array
 from penstock.csr import offsets_of
-from penstock.kernels.community_rules import LEAST
-from penstock.kernels.compiled import njit
+from penstock.kernels.community_rules import LEAST, Adjacency
+from penstock.kernels.compiled import entry
 
 
-def move(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> int:
-    """Move nodes to the community of the largest gain until none gains; return their number."""
-    given = (frozen_view(each) for each in (indptr, indices, weights, strength, order))
-    return int(_move(*given, labels, factor))
-
-
-def refine(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> Array:
-    """Return finer communities: from single nodes, merged within each community if both gain."""
-    given = (frozen_view(each) for each in (indptr, indices, weights, strength, order, labels))
-    found: Array = _refine(*given, factor)
-    return found
-
-
-def aggregate(
-    indptr: Array, indices: Array, weights: Array, labels: Array
-) -> tuple[Array, Array, Array]:
+def aggregate(matrix: Adjacency, labels: Array) -> tuple[Array, Array, Array]:
     """Return the rows of the matrix in which nodes with one label, 0, 1, ..., are one node."""
     members = np.argsort(labels, kind="stable")
     starts = offsets_of(np.bincount(labels))
-    ends, values = np.empty(len(indices), indices.dtype), np.empty(len(indices))
-    given = (frozen_view(each) for each in (indptr, indices, weights, labels, members, starts))
+    edges = len(matrix.indices)
+    ends, values = np.empty(edges, matrix.indices.dtype), np.empty(edges)
     rows = np.zeros(len(starts), np.int64)
-    _aggregate(*given, rows, ends, values)
+    _aggregate(matrix, labels, members, starts, rows, ends, values)
     return rows, ends[: rows[-1]].copy(), values[: rows[-1]].copy()
 
 
-@njit(cache=True, nogil=True)
-def _move(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> int:
+@entry("labels")
+def move(matrix: Adjacency, order: Array, labels: Array, factor: float) -> int:
+    """Move nodes to the community of the largest gain until none gains; return their number."""
     nodes = len(labels)
+    indptr, indices, weights, strength = matrix
     totals, sizes = np.zeros(nodes), np.zeros(nodes, np.int64)
     for node in range(nodes):
         totals[labels[node]] += strength[node]
@@ -125,17 +88,11 @@ def _move(
     return moved
 
 
-@njit(cache=True, nogil=True)
-def _refine(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> Array:
+@entry()
+def refine(matrix: Adjacency, order: Array, labels: Array, factor: float) -> Array:
+    """Return finer communities: from single nodes, merged within each community if both gain."""
     nodes = len(labels)
+    indptr, indices, weights, strength = matrix
     totals, whole = strength.copy(), np.zeros(nodes)
     finer, alone = np.arange(nodes), np.ones(nodes, np.bool_)
     outward = np.zeros(nodes)
@@ -179,11 +136,9 @@ def _refine(
     return finer
 
 
-@njit(cache=True, nogil=True)
+@entry("rows", "ends", "values")
 def _aggregate(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
+    matrix: Adjacency,
     labels: Array,
     members: Array,
     starts: Array,
@@ -191,6 +146,7 @@ def _aggregate(
     ends: Array,
     values: Array,
 ) -> None:
+    indptr, indices, weights, _ = matrix
     count = len(starts) - 1
     place = np.full(count, -1, np.int64)  # of a label in the row
     at = 0

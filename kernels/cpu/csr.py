@@ -171,14 +171,9 @@ def _sort_with_order(
         old, new = new, old
 
 
+@njit(cache=True, nogil=True)
 def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
     """Sort equal keys by time as well; equal times stay in input order."""
-    found: tuple[Array, Array] = _sort_times(keys, order, times)
-    return found
-
-
-@njit(cache=True, nogil=True)
-def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
     order, sorted_times = order.copy(), times[order]
     start = 0
     while start < len(keys):

@@ -8,22 +8,16 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.row_blocks import row_blocks
 from penstock.threads import spread
 
 
+@entry("degrees")
 def add_degrees(
-    indptr: Array, indices: Array, first_row: int, keep: Array, degrees: Array, *, inward: bool
-) -> None:
-    """Add to ``degrees`` each row's neighbours, counting only edges between kept nodes."""
-    _add_degrees(np.asarray(indptr), np.asarray(indices), first_row, keep, degrees, inward)
-
-
-@njit(cache=True, nogil=True)
-def _add_degrees(
     indptr: Array, indices: Array, first_row: int, keep: Array, degrees: Array, inward: bool
 ) -> None:
+    """Add to ``degrees`` each row's neighbours, counting only edges between kept nodes."""
     for row in range(len(indptr) - 1):
         source = first_row + row
         if not keep[source]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.sort import stable_order
 
 _SHORT = 16  # rows up to this length are sorted by insertion
@@ -22,26 +22,6 @@ def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
         frozen_view(indptr), frozen_view(rows), frozen_view(column.view(bits))
     )
     return gathered.view(column.dtype)
-
-
-def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
-    """Set ``mark[v]`` for every neighbour ``v`` that a part other than ``rank`` owns."""
-    _mark_foreign(frozen_view(indices), frozen_view(parts), rank, mark)
-
-
-def local_rows(
-    indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
-) -> tuple[Array, Array]:
-    """Return neighbours as local ids, ascending in each row, and the order that sorts them."""
-    rows = frozen_view(indptr), frozen_view(indices)
-    found, order = _local_rows(*rows, frozen_view(local), frozen_view(parts), rank, k)
-    return found, order
-
-
-def global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array, Array]:
-    """Return neighbours as global ids, ascending in each row, and the order that sorts them."""
-    found, order = _global_rows(frozen_view(indptr), frozen_view(indices), frozen_view(global_ids))
-    return found, order
 
 
 @njit(cache=True, nogil=True)
@@ -58,17 +38,19 @@ def _gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
     return gathered
 
 
-@njit(cache=True, nogil=True)
-def _mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
+@entry("mark")
+def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
+    """Set ``mark[v]`` for every neighbour ``v`` that a part other than ``rank`` owns."""
     for edge in range(len(indices)):
         if parts[indices[edge]] != rank:
             mark[indices[edge]] = True
 
 
-@njit(cache=True, nogil=True)
-def _local_rows(
+@entry()
+def local_rows(
     indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
 ) -> tuple[Array, Array]:
+    """Return neighbours as local ids, ascending in each row, and the order that sorts them."""
     found = np.empty(len(indices), local.dtype)
     order = np.empty(len(indices), np.int64)
     starts = np.empty(k + 1, np.int64)
@@ -98,8 +80,9 @@ def _local_rows(
     return found, order
 
 
-@njit(cache=True, nogil=True)
-def _global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array, Array]:
+@entry()
+def global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array, Array]:
+    """Return neighbours as global ids, ascending in each row, and the order that sorts them."""
     found = np.empty(len(indices), global_ids.dtype)
     order = np.empty(len(indices), np.int64)
     for row in range(len(indptr) - 1):

@@ -8,7 +8,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.generate_rules import cluster_start, stride, zipf_quantiles
 from penstock.kernels.streams import Stream
@@ -85,19 +85,14 @@ def _triples(
         heads[i], tails[i], relations[i] = entities[position], entities[tail], relation
 
 
-def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
+@entry()
+def splits(
+    seed: uint64, heads: Array, tails: Array, relations: Array, valid: int, test: int
+) -> Array:
     """Return 0, 1, 2 (train, valid, test) for each triple, independent of its draw: (m,) int8."""
-    chosen: Array = _splits(
-        np.uint64(seed), heads, tails, relations, np.uint64(valid + test), np.uint64(test)
-    )
-    return chosen
-
-
-@njit(cache=True, nogil=True)
-def _splits(seed: int, heads: Array, tails: Array, relations: Array, held: int, test: int) -> Array:
     chosen = np.empty(len(heads), np.int8)
     for i in range(len(heads)):
         pair = uint64(uint32(heads[i])) << uint64(32) | uint64(uint32(tails[i]))
         word = uint64(philox4x32(seed, _SPLIT, pair, relations[i])[0])
-        chosen[i] = np.int8(word < held) + np.int8(word < test)
+        chosen[i] = np.int8(word < uint64(valid + test)) + np.int8(word < uint64(test))
     return chosen

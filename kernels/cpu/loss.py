@@ -12,94 +12,38 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, exp_row, total_of
 from penstock.kernels.cpu.activation.row import read_only, stride
 from penstock.kernels.cpu.vector import moved, pointer
+from penstock.kernels.gnn_rules import Graded
 
 _FACTORS = 512  # each at most 2: their product stays a float64
 
 
-def cross_entropy(
-    logits: Array,
-    labels: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def cross_entropy(rows: Graded, labels: Array, first: int, last: int) -> None:
     """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored."""
-    _cross_entropy(
-        read_only(logits, logits),
-        read_only(labels, logits),
-        *_shared(logits, splits, scale, grad),
-        sums,
-        first,
-        last,
-    )
+    _cross_entropy(_ready(rows), read_only(labels, rows.values), first, last)
 
 
 def binary_cross_entropy(
-    logits: Array,
-    indptr: Array,
-    classes: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
+    rows: Graded, indptr: Array, classes: Array, first: int, last: int
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``."""
-    _binary_cross_entropy(
-        read_only(logits, logits),
-        read_only(indptr, logits),
-        read_only(classes, logits),
-        *_shared(logits, splits, scale, grad),
-        sums,
-        first,
-        last,
-    )
+    lists = read_only(indptr, rows.values), read_only(classes, rows.values)
+    _binary_cross_entropy(_ready(rows), *lists, first, last)
 
 
-def squared_error(
-    values: Array,
-    truth: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def squared_error(rows: Graded, truth: Array, first: int, last: int) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
-    _squared_error(
-        read_only(values, values),
-        read_only(truth, values),
-        *_shared(values, splits, scale, grad),
-        sums,
-        first,
-        last,
-    )
+    _squared_error(_ready(rows), read_only(truth, rows.values), first, last)
 
 
-def _shared(
-    values: Array, splits: Array, scale: float, grad: Array | None
-) -> tuple[Array, Any, Array, bool]:
-    typed = values.dtype.type(scale)
-    return read_only(splits, values), typed, values if grad is None else grad, grad is not None
+def _ready(rows: Graded) -> tuple[Any, ...]:
+    values, splits, scale, grad, sums = rows
+    given = read_only(values, values), read_only(splits, values), values.dtype.type(scale)
+    return *given, values if grad is None else grad, grad is not None, sums
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _cross_entropy(
-    logits: Array,
-    labels: Array,
-    splits: Array,
-    scale: Any,
-    grad: Array,
-    wanted: bool,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def _cross_entropy(rows: Any, labels: Array, first: int, last: int) -> None:
+    logits, splits, scale, grad, wanted, sums = rows
     width = logits.shape[1]
     scratch = np.empty(max(width, 1), logits.dtype)
     zero = scale - scale
@@ -135,18 +79,8 @@ def _cross_entropy(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _binary_cross_entropy(
-    logits: Array,
-    indptr: Array,
-    classes: Array,
-    splits: Array,
-    scale: Any,
-    grad: Array,
-    wanted: bool,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def _binary_cross_entropy(rows: Any, indptr: Array, classes: Array, first: int, last: int) -> None:
+    logits, splits, scale, grad, wanted, sums = rows
     width = logits.shape[1]
     powers, truths = np.empty(width, logits.dtype), np.zeros(width, logits.dtype)
     zero = scale - scale
@@ -199,17 +133,8 @@ def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _squared_error(
-    values: Array,
-    truth: Array,
-    splits: Array,
-    scale: Any,
-    grad: Array,
-    wanted: bool,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def _squared_error(rows: Any, truth: Array, first: int, last: int) -> None:
+    values, splits, scale, grad, wanted, sums = rows
     width = values.shape[1]
     for row in range(first, last):
         split, miss = splits[row], values[row, 0] - truth[row]

@@ -8,78 +8,15 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation.row import read_only, stride
-from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.gnn_rules import EPSILON
+from penstock.kernels.compiled import entry, njit
+from penstock.kernels.cpu.activation.row import stride
+from penstock.kernels.cpu.vector import moved, pointer, pointers
+from penstock.kernels.gnn_rules import EPSILON, Factors
 
 
+@entry("sums")
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
     """Add the sum of each column of rows ``first .. last`` to ``sums``, (width,)."""
-    _column_sums(read_only(x, x), sums, first, last)
-
-
-def layer_norm(
-    z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
-) -> None:
-    """Write ``scale * (z - mean) / deviation + shift``, row by row."""
-    given = read_only(z, z), read_only(scale, z), read_only(shift, z)
-    _layer_norm(*given, out, moments, first, last)
-
-
-def layer_norm_back(
-    grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
-) -> None:
-    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
-    given = read_only(z, z), read_only(scale, z), read_only(moments, z)
-    _layer_norm_back(grad, *given, sums, first, last)
-
-
-def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
-    """Add to ``sums``, (2, width), the sum of each column, and that of its squares."""
-    _batch_moments(read_only(z, z), sums, first, last)
-
-
-def batch_norm(
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    shift: Array,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
-    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
-    given = [read_only(each, z) for each in (z, mean, inverse, scale, shift)]
-    _batch_norm(*given, out, first, last)
-
-
-def batch_norm_sums(
-    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
-) -> None:
-    """Add to ``sums``, (2, width), the gradients of shift and scale."""
-    given = [read_only(each, z) for each in (grad, z, mean, inverse)]
-    _batch_norm_sums(*given, sums, first, last)
-
-
-def batch_norm_back(
-    grad: Array,
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    means: Array,
-    first: int,
-    last: int,
-) -> None:
-    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
-    given = [read_only(each, z) for each in (z, mean, inverse, scale, means)]
-    _batch_norm_back(grad, *given, first, last)
-
-
-@njit(cache=True, nogil=True)
-def _column_sums(x: Array, sums: Array, first: int, last: int) -> None:
     width, total = x.shape[1], pointer(sums)
     for row in range(first, last):
         value = moved(pointer(x), row * stride(x))
@@ -101,10 +38,11 @@ def _row_moments(value: Any, width: Any) -> Any:
     return mean, 1 / math.sqrt(spread / width + EPSILON)
 
 
-@njit(cache=True, nogil=True)
-def _layer_norm(
+@entry("out", "moments")
+def layer_norm(
     z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
 ) -> None:
+    """Write ``scale * (z - mean) / deviation + shift``, row by row."""
     width, factor, added = z.shape[1], pointer(scale), pointer(shift)
     for row in range(first, last):
         value = moved(pointer(z), row * stride(z))
@@ -115,10 +53,11 @@ def _layer_norm(
             target[f] = factor[f] * (value[f] - mean) * inverse + added[f]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _layer_norm_back(
+@entry("grad", "sums", error_model="numpy")
+def layer_norm_back(
     grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
 ) -> None:
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     width, factor = z.shape[1], pointer(scale)
     shifts = pointer(sums)
     scales = moved(shifts, stride(sums))
@@ -148,8 +87,9 @@ def _row_leanings(slope: Any, value: Any, factor: Any, mean: Any, inverse: Any, 
     return inner / width, leaning / width
 
 
-@njit(cache=True, nogil=True)
-def _batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+@entry("sums")
+def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
+    """Add to ``sums``, (2, width), the sum of each column, and that of its squares."""
     width, total = z.shape[1], pointer(sums)
     squares = moved(total, stride(sums))
     for row in range(first, last):
@@ -160,24 +100,11 @@ def _batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
             squares[f] += wide * wide
 
 
-@njit(cache=True, nogil=True)
-def _batch_norm(
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    shift: Array,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+@entry("out")
+def batch_norm(z: Array, factors: Factors, out: Array, first: int, last: int) -> None:
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     width = z.shape[1]
-    middle, narrowing, factor, added = (
-        pointer(mean),
-        pointer(inverse),
-        pointer(scale),
-        pointer(shift),
-    )
+    middle, narrowing, factor, added = pointers(factors)
     for row in range(first, last):
         value = moved(pointer(z), row * stride(z))
         target = moved(pointer(out), row * stride(out))
@@ -185,11 +112,13 @@ def _batch_norm(
             target[f] = factor[f] * (value[f] - middle[f]) * narrowing[f] + added[f]
 
 
-@njit(cache=True, nogil=True)
-def _batch_norm_sums(
-    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+@entry("sums")
+def batch_norm_sums(
+    grad: Array, z: Array, factors: Factors, sums: Array, first: int, last: int
 ) -> None:
-    width, middle, narrowing = z.shape[1], pointer(mean), pointer(inverse)
+    """Add to ``sums``, (2, width), the gradients of shift and scale."""
+    width = z.shape[1]
+    middle, narrowing, _, _ = pointers(factors)
     shifts = pointer(sums)
     scales = moved(shifts, stride(sums))
     for row in range(first, last):
@@ -201,19 +130,13 @@ def _batch_norm_sums(
             scales[f] += given * ((value[f] - middle[f]) * narrowing[f])
 
 
-@njit(cache=True, nogil=True)
-def _batch_norm_back(
-    grad: Array,
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    means: Array,
-    first: int,
-    last: int,
+@entry("grad")
+def batch_norm_back(
+    grad: Array, z: Array, factors: Factors, means: Array, first: int, last: int
 ) -> None:
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     width = z.shape[1]
-    middle, narrowing, factor = pointer(mean), pointer(inverse), pointer(scale)
+    middle, narrowing, factor, _ = pointers(factors)
     shifts = pointer(means)
     scales = moved(shifts, stride(means))
     for row in range(first, last):

@@ -7,74 +7,33 @@ from typing import Any
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.gnn_rules import Descent
 
 
-def sgd(
-    parameters: Array,
-    gradient: Array,
-    velocity: Array,
-    *,
-    lr: float,
-    momentum: float,
-    weight_decay: float,
-    scale: float,
-) -> None:
+def sgd(parameters: Array, gradient: Array, velocity: Array, how: Descent) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
-    kind = parameters.dtype.type
-    numbers = kind(lr), kind(momentum), kind(weight_decay), kind(scale)
+    numbers = map(parameters.dtype.type, (how.lr, how.momentum, how.weight_decay, how.scale))
     _sgd(parameters, gradient, velocity, *numbers)
-
-
-def adam(
-    parameters: Array,
-    gradient: Array,
-    mean: Array,
-    square: Array,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    decoupled: bool,
-    scale: float,
-    step: int,
-) -> None:
-    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0, step at 1."""
-    kind = parameters.dtype.type
-    _adam(
-        parameters,
-        gradient,
-        mean,
-        square,
-        kind(lr / (1 - beta1**step)),
-        kind(1 / (1 - beta2**step)),
-        # Separate, since 1 - beta must not be rounded twice.
-        kind(beta1),
-        kind(1 - beta1),
-        kind(beta2),
-        kind(1 - beta2),
-        kind(epsilon),
-        kind(1 - lr * weight_decay if decoupled else 1),
-        kind(0 if decoupled else weight_decay),
-        kind(scale),
-    )
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _sgd(
-    parameters: Array,
-    gradient: Array,
-    velocity: Array,
-    lr: Any,
-    momentum: Any,
-    weight_decay: Any,
-    scale: Any,
+    parameters: Array, gradient: Array, velocity: Array, lr: Any, kept: Any, decay: Any, scale: Any
 ) -> None:
     for i in range(len(parameters)):
-        step = gradient[i] * scale + weight_decay * parameters[i]
-        velocity[i] = momentum * velocity[i] + step
+        step = gradient[i] * scale + decay * parameters[i]
+        velocity[i] = kept * velocity[i] + step
         parameters[i] -= lr * velocity[i]
+
+
+def adam(parameters: Array, gradient: Array, mean: Array, square: Array, how: Descent) -> None:
+    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0."""
+    lr, scale, step, weight_decay, _, beta1, beta2, epsilon, decoupled = how
+    decays = (1 - lr * weight_decay, 0) if decoupled else (1, weight_decay)
+    # Separate, since 1 - beta must not be rounded twice.
+    betas = beta1, 1 - beta1, beta2, 1 - beta2
+    numbers = lr / (1 - beta1**step), 1 / (1 - beta2**step), *betas, epsilon, *decays, scale
+    _adam(parameters, gradient, mean, square, *map(parameters.dtype.type, numbers))
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")

@@ -8,7 +8,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 
 
 @njit(cache=True, inline="always")
@@ -27,8 +27,9 @@ def philox4x32(seed: Any, stream: Any, which: Any, step: Any) -> tuple[Any, Any,
     return uint32(c0), uint32(c1), uint32(c2), uint32(c3)
 
 
-@njit(cache=True, nogil=True)
-def _random_words(seed: int, stream: int, first: int, count: int, step: int) -> Array:
+@entry()
+def random_words(seed: uint64, stream: int, first: uint64, count: int, step: int = 0) -> Array:
+    """Return the draws of ``first .. first + count``: (count, 4) uint32."""
     words = np.empty((count, 4), np.uint32)
     for i in range(count):
         a, b, c, d = philox4x32(seed, stream, uint64(first) + uint64(i), step)
@@ -36,28 +37,13 @@ def _random_words(seed: int, stream: int, first: int, count: int, step: int) -> 
     return words
 
 
-def random_words(seed: int, stream: int, first: int, count: int, step: int = 0) -> Array:
-    """Return the draws of ``first .. first + count``: (count, 4) uint32."""
-    words: Array = _random_words(
-        np.uint64(seed), np.uint32(stream), np.uint64(first), count, np.uint32(step)
-    )
-    return words
-
-
-@njit(cache=True, nogil=True)
-def _random_words_of(seed: int, stream: int, which: Array, step: int) -> Array:
+@entry()
+def random_words_of(seed: uint64, stream: int, which: Array, step: int = 0) -> Array:
+    """Return the draws of the numbers ``which``: (n, 4) uint32."""
     words = np.empty((len(which), 4), np.uint32)
     for i in range(len(which)):
         a, b, c, d = philox4x32(seed, stream, which[i], step)
         words[i, 0], words[i, 1], words[i, 2], words[i, 3] = a, b, c, d
-    return words
-
-
-def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Array:
-    """Return the draws of the numbers ``which``: (n, 4) uint32."""
-    words: Array = _random_words_of(
-        np.uint64(seed), np.uint32(stream), which.astype(np.uint64), np.uint32(step)
-    )
     return words
 
 

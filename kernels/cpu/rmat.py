@@ -13,7 +13,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.philox import philox4x32, uniform
 from penstock.kernels.generate_rules import LEVELS, below, thresholds
 from penstock.kernels.streams import Stream
@@ -112,28 +112,19 @@ def _weights(
     return drawn
 
 
-def relations(seed: int, sources: Array, targets: Array, count: int, *, ordered: bool) -> Array:
+@entry()
+def relations(seed: uint64, sources: Array, targets: Array, count: int, ordered: bool) -> Array:
     """Return a relation below ``count`` for each pair of ends: (m,) int32."""
-    drawn: Array = _relations(np.uint64(seed), sources, targets, np.uint64(count), ordered)
-    return drawn
-
-
-@njit(cache=True, nogil=True)
-def _relations(seed: int, sources: Array, targets: Array, count: int, ordered: bool) -> Array:
     drawn = np.empty(len(sources), np.int32)
     for i in range(len(sources)):
         word = uint64(_word(seed, _RELATION, sources[i], targets[i], ordered))
-        drawn[i] = (word * count) >> uint64(32)
+        drawn[i] = (word * uint64(count)) >> uint64(32)
     return drawn
 
 
-def mark_ends(sources: Array, targets: Array, touched: Array, *, keep_loops: bool) -> None:
+@entry("touched")
+def mark_ends(sources: Array, targets: Array, touched: Array, keep_loops: bool) -> None:
     """Set ``touched`` at both ends of every edge, self loops only if they are kept."""
-    _mark_ends(sources, targets, touched, keep_loops)
-
-
-@njit(cache=True, nogil=True)
-def _mark_ends(sources: Array, targets: Array, touched: Array, keep_loops: bool) -> None:
     for i in range(len(sources)):
         if keep_loops or sources[i] != targets[i]:
             touched[sources[i]] = True

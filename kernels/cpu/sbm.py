@@ -8,7 +8,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.generate_rules import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
@@ -123,20 +123,11 @@ def _dense(seed: int, labels: Array, centres: Array, noise: float, first: int) -
     return features
 
 
+@entry()
 def sparse(
-    seed: int, labels: Array, blocks: int, width: int, words: int, topic: int, first: int
+    seed: uint64, labels: Array, blocks: int, width: int, words: int, topic: int, first: int
 ) -> tuple[Array, Array]:
     """Return each node's bag of words as CSR: indptr (n + 1,) int64, indices (m,) int32."""
-    bags: tuple[Array, Array] = _sparse(
-        np.uint64(seed), labels, blocks, width, words, np.uint64(topic), np.uint64(first)
-    )
-    return bags
-
-
-@njit(cache=True, nogil=True)
-def _sparse(
-    seed: int, labels: Array, blocks: int, width: int, words: int, topic: int, first: int
-) -> tuple[Array, Array]:
     indptr = np.zeros(len(labels) + 1, np.int64)
     indices = np.empty(len(labels) * words, np.int32)
     bag = np.empty(words, np.int32)
@@ -145,7 +136,7 @@ def _sparse(
         for step in range(words):
             a, b, _, _ = philox4x32(seed, _FEATURE, uint64(first) + uint64(row), step)
             low, high = np.int64(0), np.int64(width)
-            if uint64(a) < topic:
+            if uint64(a) < uint64(topic):
                 label = np.int64(labels[row])
                 low, high = label * width // blocks, (label + 1) * width // blocks
             bag[step] = low + ((np.int64(b) * (high - low)) >> 32)

@@ -9,10 +9,11 @@ from math import sqrt
 
 import numpy as np
 
-from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import njit
+from penstock.arrays import Array
+from penstock.kernels.compiled import entry
 
 
+@entry("parts", "loads", "counts")
 def stream_rows(
     indptr: Array,
     indices: Array,
@@ -24,21 +25,6 @@ def stream_rows(
     price: float,
 ) -> None:
     """Place the nodes of one row range; ``parts``, ``loads`` and ``counts`` change in place."""
-    rows = frozen_view(indptr), frozen_view(indices)
-    _stream_rows(*rows, first_row, parts, loads, counts, capacity, price)
-
-
-@njit(cache=True, nogil=True)
-def _stream_rows(
-    indptr: Array,
-    indices: Array,
-    first_row: int,
-    parts: Array,
-    loads: Array,
-    counts: Array,
-    capacity: int,
-    price: float,
-) -> None:
     k = len(loads)
     links = np.zeros(k, np.int64)
     roots = np.sqrt(loads.astype(np.float64))

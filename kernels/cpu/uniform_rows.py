@@ -6,21 +6,14 @@ import numpy as np
 from numba import int64, uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry
 from penstock.kernels.cpu.philox import philox4x32
 
 
-def uniform_rows(seed: int, stream: int, which: Array, width: int, step: int = 0) -> Array:
+@entry()
+def uniform_rows(seed: uint64, stream: int, which: Array, width: int, step: int = 0) -> Array:
     """Return numbers between -1 and 1, both excluded: (len(which), width) float32."""
-    rows: Array = np.empty((len(which), width), np.float32)
-    numbers = np.ascontiguousarray(which, np.int64)
-    _fill(np.uint64(seed), np.uint32(stream), numbers, np.uint32(step), rows)
-    return rows
-
-
-@njit(cache=True, nogil=True)
-def _fill(seed: int, stream: int, which: Array, step: int, rows: Array) -> None:
-    width = rows.shape[1]
+    rows = np.empty((len(which), width), np.float32)
     fours = -(-width // 4)
     for i in range(len(which)):
         for four in range(fours):
@@ -31,3 +24,4 @@ def _fill(seed: int, stream: int, which: Array, step: int, rows: Array) -> None:
                 if j < width:
                     bits = int64(words[k] >> uint32(8))
                     rows[i, j] = np.float32((2 * bits + 1 - (1 << 24)) / 2.0**24)
+    return rows

@@ -13,7 +13,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.generate_rules import LEVELS, PATIENCE, QUADRANTS, RANDOM, RMAT
 from penstock.kernels.streams import Stream
@@ -25,14 +25,9 @@ _TILE = 64  # divides PATIENCE, so that a tile is drawn one way
 _A, _AB, _ABC = (int(threshold) for threshold in QUADRANTS)
 
 
-def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:
+@entry()
+def edge_counts(seed: uint64, sizes: Array, least: int, most: int, first: int) -> Array:
     """Return the number of edges of graphs ``first .. first + n``: (n,) int64."""
-    counts: Array = _edge_counts(np.uint64(seed), sizes, least, most, first)
-    return counts
-
-
-@njit(cache=True, nogil=True)
-def _edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:
     counts = np.empty(len(sizes), np.int64)
     for i in range(len(sizes)):
         word = np.int64(philox4x32(seed, _SHAPE, uint64(first) + uint64(i), 0)[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.bucket_rules import BLOCK, half_bits
+from penstock.kernels.bucket_rules import BLOCK, Columns, Runs, half_bits
 from penstock.kernels.cuda.module import c_name, launch, launch_blocks
 from penstock.kernels.streams import Stream
 
@@ -30,50 +30,21 @@ def shuffled_edges(
     order = cp.argsort(group, kind="stable")
     out = [cp.empty_like(indices), cp.empty_like(indices)]
     out.append(None if relations is None else cp.empty_like(relations))
-    there = [cp.uint64(0) if array is None else array for array in (relations, *out)]
-    edges = indptr, cp.int64(len(indptr) - 1), indices, there[0], order, cp.int64(count)
-    launch(_FILE, f"gather_edges<{row}>", count, *edges, *there[1:])
-    given = group, order, cp.int64(count), *words, *there[1:]
+    edges = indptr, cp.int64(len(indptr) - 1), indices, relations, order, cp.int64(count)
+    launch(_FILE, f"gather_edges<{row}>", count, *edges, *out)
+    given = group, order, cp.int64(count), *words, *out
     launch_blocks(_FILE, f"shuffle_groups<{row}>", groups, 32, *given)
     return out[0], out[1], out[2]
 
 
-def mix_edges(
-    heads: Any,
-    tails: Any,
-    relations: Any | None,
-    weights: Any | None,
-    begins: Any,
-    offsets: Any,
-    head_rows: Any,
-    tail_rows: Any,
-    keys: Any,
-    count: int,
-    start: int,
-    out: tuple[Any, Any, Any | None, Any | None],
-) -> None:
+def mix_edges(edges: Columns, runs: Runs, count: int, start: int, out: Columns) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     blocks = count // BLOCK
     launch(
         _FILE,
-        f"mix_edges<{c_name(heads)}, {c_name(out[0])}>",
+        f"mix_edges<{c_name(edges[0])}, {c_name(out[0])}>",
         len(out[0]),
-        heads,
-        tails,
-        cp.uint64(0) if relations is None else relations,
-        cp.uint64(0) if weights is None else weights,
-        begins,
-        offsets,
-        cp.int32(len(begins)),
-        head_rows,
-        tail_rows,
-        keys,
-        cp.int32(half_bits(blocks)),
-        cp.int64(blocks),
-        cp.int64(start),
-        cp.int64(len(out[0])),
-        out[0],
-        out[1],
-        cp.uint64(0) if out[2] is None else out[2],
-        cp.uint64(0) if out[3] is None else out[3],
+        *(*edges, runs.begins, runs.offsets, cp.int32(len(runs.begins))),
+        *(runs.head_rows, runs.tail_rows, runs.keys, cp.int32(half_bits(blocks))),
+        *(cp.int64(blocks), cp.int64(start), cp.int64(len(out[0])), *out),
     )

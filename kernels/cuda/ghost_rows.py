@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.gnn.launch import NULL, flat, is_aligned, matrix
+from penstock.kernels.cuda.gnn.launch import flat, is_aligned, matrix
 from penstock.kernels.cuda.module import c_name, launch_blocks
 
 _FILE = "ghost_rows"
@@ -42,7 +42,7 @@ def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
     if not count or not width:
         return
     if isinstance(rows, slice):
-        x, named = x[rows], NULL
+        x, named = x[rows], None
     else:
         named = flat(rows, np.int64)
     flat(came, x.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy as cp
 import numpy as np
 
@@ -15,6 +17,7 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import c_name, launch, launch_blocks
+from penstock.kernels.gnn_rules import Graded
 
 _FILE = "loss"
 _THREADS = 256
@@ -25,21 +28,13 @@ _TEAMS = {"float": ((2, 8), (4, 8), (8, 6), (8, 8), (16, 8), (32, 8)), "double":
 _TEAM_BLOCKS = 512  # of rows that stay in registers: about four on each multiprocessor of an H200
 
 
-def cross_entropy(
-    logits: DeviceArray,
-    labels: DeviceArray,
-    splits: DeviceArray,
-    scale: float,
-    grad: DeviceArray | None,
-    sums: DeviceArray,
-    first: int,
-    last: int,
-) -> None:
+def cross_entropy(rows: Graded, labels: DeviceArray, first: int, last: int) -> None:
     """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored."""
+    logits = rows.values
     kind, classes = f"{c_name(logits)}, {c_name(labels)}", logits.shape[1]
     truth = (cp.ascontiguousarray(labels),)
     team = next((team for team in _TEAMS[c_name(logits)] if classes <= team[0] * team[1]), None)
-    given = (logits, truth, splits, scale, grad, sums, first, last)
+    given = rows, truth, first, last
     if team:
         kernel = f"cross_entropy<{kind}, {team[0]}, {team[1]}>"
         shape = (np.int32(classes),)
@@ -50,48 +45,27 @@ def cross_entropy(
 
 
 def binary_cross_entropy(
-    logits: DeviceArray,
-    indptr: DeviceArray,
-    classes: DeviceArray,
-    splits: DeviceArray,
-    scale: float,
-    grad: DeviceArray | None,
-    sums: DeviceArray,
-    first: int,
-    last: int,
+    rows: Graded, indptr: DeviceArray, classes: DeviceArray, first: int, last: int
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``."""
+    logits = rows.values
     kernel = f"binary_cross_entropy<{c_name(logits)}, {c_name(classes)}>"
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
     lanes = power_of_2(logits.shape[1])
     shape = (np.int32(logits.shape[1]), np.int32(lanes))
-    given = (logits, truth, splits, scale, grad, sums, first, last)
-    _run(kernel, *given, lanes=lanes, shape=shape)
+    _run(kernel, rows, truth, first, last, lanes=lanes, shape=shape)
 
 
-def squared_error(
-    values: DeviceArray,
-    truth: DeviceArray,
-    splits: DeviceArray,
-    scale: float,
-    grad: DeviceArray | None,
-    sums: DeviceArray,
-    first: int,
-    last: int,
-) -> None:
+def squared_error(rows: Graded, truth: DeviceArray, first: int, last: int) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
-    kernel = f"squared_error<{c_name(values)}>"
-    _run(kernel, values, (vector(truth, values),), splits, scale, grad, sums, first, last)
+    values: Any = rows.values
+    _run(f"squared_error<{c_name(values)}>", rows, (vector(truth, values),), first, last)
 
 
 def _run(
     kernel: str,
-    logits: DeviceArray,
+    rows: Graded,
     truth: tuple[DeviceArray, ...],
-    splits: DeviceArray,
-    scale: float,
-    grad: DeviceArray | None,
-    sums: DeviceArray,
     first: int,
     last: int,
     *,
@@ -102,6 +76,7 @@ def _run(
     """Run a kernel in which several lanes share a row, in at most ``most`` blocks."""
     if last <= first:
         return
+    values, splits, scale, grad, sums = rows
     blocks = summing_blocks(last - first, 4 * _THREADS // lanes)
     blocks = min(blocks, most or blocks)
     partial = partial_sums(blocks * _SUMS)
@@ -110,8 +85,8 @@ def _run(
         kernel,
         blocks,
         _THREADS,
-        *(*matrix(logits), *truth, cp.ascontiguousarray(splits, np.int8)),
-        *(logits.dtype.type(scale), *matrix(grad), np.int64(first), np.int64(last)),
+        *(*matrix(values), *truth, cp.ascontiguousarray(splits, np.int8)),
+        *(values.dtype.type(scale), *matrix(grad), np.int64(first), np.int64(last)),
         *(*shape, partial),
     )
     arguments = (partial, np.int32(blocks), flat(sums, np.float64))

@@ -15,11 +15,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.arrays import AnyArray
 from penstock.caches import keep_cupy_kernels
 
 FOLDER = Path(__file__).parent
 
+_NULL = np.uint64(0)
 _THREADS = 256
 _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
 _C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
@@ -52,8 +55,9 @@ def launch_blocks(
 ) -> None:
     """Run ``instance`` of ``file.cu`` in ``blocks`` blocks of ``threads`` threads.
 
-    prologue  code before the source, such as a user's function
-    shared    bytes of dynamic shared memory per block
+    arguments  of its parameters' types; None is a null pointer
+    prologue   code before the source, such as a user's function
+    shared     bytes of dynamic shared memory per block
     """
     import cupy as cp
 
@@ -62,7 +66,22 @@ def launch_blocks(
         kernel = _kernel(*module, instance)
         if shared > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = shared
-    kernel((blocks,), (threads,), arguments, shared_mem=shared)
+    given = tuple(_NULL if each is None else each for each in arguments)
+    kernel((blocks,), (threads,), given, shared_mem=shared)
+
+
+def processors() -> int:
+    """Return how many multiprocessors the current GPU has."""
+    import cupy as cp
+
+    return _processors(cp.cuda.Device().id)
+
+
+@cache
+def _processors(device: int) -> int:
+    import cupy as cp
+
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
 
 
 def start_compiler() -> None:

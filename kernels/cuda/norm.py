@@ -19,6 +19,7 @@ from penstock.kernels.cuda.gnn.launch import (
     vector,
 )
 from penstock.kernels.cuda.module import c_name, launch, launch_blocks
+from penstock.kernels.gnn_rules import Factors
 
 _FILE = "norm"
 _THREADS = 256
@@ -77,16 +78,7 @@ def batch_moments(z: DeviceArray, sums: DeviceArray, first: int, last: int) -> N
     _add_sums("batch_moment_sums", [z], sums, first, last)
 
 
-def batch_norm(
-    z: DeviceArray,
-    mean: DeviceArray,
-    inverse: DeviceArray,
-    scale: DeviceArray,
-    shift: DeviceArray,
-    out: DeviceArray,
-    first: int,
-    last: int,
-) -> None:
+def batch_norm(z: DeviceArray, factors: Factors, out: DeviceArray, first: int, last: int) -> None:
     """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     if last <= first:
         return
@@ -95,33 +87,21 @@ def batch_norm(
         f"batch_norm<{c_name(z)}>",
         _blocks(last - first, z.shape[1]),
         _THREADS,
-        *(*matrix(z), *(vector(column, z) for column in (mean, inverse, scale, shift))),
+        *(*matrix(z), *(vector(column, z) for column in factors)),
         *(*matrix(out), np.int64(first), np.int64(last), np.int32(z.shape[1])),
     )
 
 
 def batch_norm_sums(
-    grad: DeviceArray,
-    z: DeviceArray,
-    mean: DeviceArray,
-    inverse: DeviceArray,
-    sums: DeviceArray,
-    first: int,
-    last: int,
+    grad: DeviceArray, z: DeviceArray, factors: Factors, sums: DeviceArray, first: int, last: int
 ) -> None:
     """Add to ``sums``, (2, width), the gradients of shift and scale."""
-    _add_sums("batch_sums", [grad, z], sums, first, last, vector(mean, z), vector(inverse, z))
+    columns = (vector(each, z) for each in factors[:2])
+    _add_sums("batch_sums", [grad, z], sums, first, last, *columns)
 
 
 def batch_norm_back(
-    grad: DeviceArray,
-    z: DeviceArray,
-    mean: DeviceArray,
-    inverse: DeviceArray,
-    scale: DeviceArray,
-    means: DeviceArray,
-    first: int,
-    last: int,
+    grad: DeviceArray, z: DeviceArray, factors: Factors, means: DeviceArray, first: int, last: int
 ) -> None:
     """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     if last <= first:
@@ -132,7 +112,7 @@ def batch_norm_back(
         _blocks(last - first, z.shape[1]),
         _THREADS,
         *(*matrix(grad), *matrix(z)),
-        *(vector(column, z) for column in (mean, inverse, scale, means)),
+        *(vector(column, z) for column in (*factors[:3], means)),
         *(np.int64(first), np.int64(last), np.int32(z.shape[1])),
     )
 

@@ -10,19 +10,13 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.gnn.launch import flat, vector
 from penstock.kernels.cuda.module import c_name, launch
+from penstock.kernels.gnn_rules import Descent
 
 _FILE = "optimizer"
 
 
 def sgd(
-    parameters: DeviceArray,
-    gradient: DeviceArray,
-    velocity: DeviceArray,
-    *,
-    lr: float,
-    momentum: float,
-    weight_decay: float,
-    scale: float,
+    parameters: DeviceArray, gradient: DeviceArray, velocity: DeviceArray, how: Descent
 ) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
     kind = parameters.dtype.type
@@ -32,7 +26,7 @@ def sgd(
         len(parameters),
         *(flat(parameters, kind), vector(gradient, parameters), flat(velocity, kind)),
         np.int64(len(parameters)),
-        *(kind(number) for number in (lr, momentum, weight_decay, scale)),
+        *(kind(number) for number in (how.lr, how.momentum, how.weight_decay, how.scale)),
     )
 
 
@@ -41,18 +35,11 @@ def adam(
     gradient: DeviceArray,
     mean: DeviceArray,
     square: DeviceArray,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    weight_decay: float,
-    decoupled: bool,
-    scale: float,
-    step: int,
+    how: Descent,
 ) -> None:
-    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0, step at 1."""
+    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0."""
     kind = parameters.dtype.type
+    lr, scale, step, weight_decay, _, beta1, beta2, epsilon, decoupled = how
     numbers = (
         *(1 - lr * weight_decay if decoupled else 1, 0 if decoupled else weight_decay),
         *(beta1, 1 - beta1, beta2, 1 - beta2, 1 - beta2**step, lr / (1 - beta1**step)),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.kernels.bucket_rules import (
     BLOCK,
     GROUP,
@@ -21,6 +22,8 @@ from penstock.kernels.bucket_rules import (
     MIX,
     MULTIPLIERS,
     ROUNDS,
+    Columns,
+    Runs,
     half_bits,
 )
 from penstock.kernels.naive.philox import philox4x32, random_words_of
@@ -28,9 +31,7 @@ from penstock.kernels.streams import Stream
 
 
 def count_edges(
-    indptr: Array,
-    indices: Array,
-    first_row: int,
+    rows: CSR,
     starts: Array,
     positions: Array | None,
     groups: int = 1,
@@ -38,57 +39,42 @@ def count_edges(
     first_edge: int = 0,
 ) -> Array:
     """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
-    head, tail, _, _ = _located(indptr, indices, first_row, starts, positions)
+    head, tail, _, _ = _located(rows, starts, positions)
     n = len(starts) - 1
-    group = (head * n + tail) * groups + _groups(len(indices), groups, seed, first_edge)
+    group = (head * n + tail) * groups + _groups(rows.edges, groups, seed, first_edge)
     return np.bincount(group, minlength=n * n * groups).astype(np.int64)
 
 
 def scatter_edges(
-    indptr: Array,
-    indices: Array,
-    relations: Array | None,
-    weights: Array | None,
-    first_row: int,
+    rows: CSR,
     starts: Array,
     positions: Array | None,
     at: Array,
-    heads: Array,
-    tails: Array,
-    relations_out: Array | None,
-    weights_out: Array | None,
+    out: Columns,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
 ) -> None:
     """Write the edges of these rows to their groups, from ``at`` (n * n * groups,) on, in order."""
-    head, tail, head_row, tail_row = _located(indptr, indices, first_row, starts, positions)
+    head, tail, *ends = _located(rows, starts, positions)
     n, at = len(starts) - 1, at.copy()
-    drawn = _groups(len(indices), groups, seed, first_edge)
-    for e in range(len(indices)):
+    drawn = _groups(rows.edges, groups, seed, first_edge)
+    columns = *ends, rows.relations, rows.weights
+    for e in range(rows.edges):
         group = (head[e] * n + tail[e]) * groups + drawn[e]
-        heads[at[group]], tails[at[group]] = head_row[e], tail_row[e]
-        if relations is not None and relations_out is not None:
-            relations_out[at[group]] = relations[e]
-        if weights is not None and weights_out is not None:
-            weights_out[at[group]] = weights[e]
+        for column, into in zip(columns, out, strict=True):
+            if column is not None and into is not None:
+                into[at[group]] = column[e]
         at[group] += 1
 
 
-def shuffle_edges(
-    heads: Array,
-    tails: Array,
-    relations: Array | None,
-    weights: Array | None,
-    seed: int,
-    first: int,
-) -> None:
+def shuffle_edges(edges: Columns, seed: int, first: int) -> None:
     """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
-    for i in range(len(heads) - 1, 0, -1):
+    for i in range(len(edges[0]) - 1, 0, -1):
         words = random_words_of(seed, Stream.EMBED_SHUFFLE, np.array([first + i]), IN_BUCKET)[0]
         draw = int(words[0]) << 32 | int(words[1])
         j = draw * (i + 1) >> 64
-        for array in (heads, tails, relations, weights):
+        for array in edges:
             if array is not None:
                 array[i], array[j] = array[j], array[i]
 
@@ -97,17 +83,16 @@ def shuffled_edges(
     indptr: Array, indices: Array, relations: Array | None, groups: int, seed: int
 ) -> tuple[Array, Array, Array | None]:
     """Return heads, tails and relations of all edges, as one bucket that is made and shuffled."""
-    starts = np.array([0, len(indptr) - 1])
-    counts = count_edges(indptr, indices, 0, starts, None, groups, seed)
+    rows, starts = CSR(indptr, indices, relations=relations), np.array([0, len(indptr) - 1])
+    counts = count_edges(rows, starts, None, groups, seed)
     at = np.cumsum(counts) - counts
     heads, tails = np.empty_like(indices), np.empty_like(indices)
     found = None if relations is None else np.empty_like(relations)
-    given = indptr, indices, relations, None, 0, starts, None, at
-    scatter_edges(*given, heads, tails, found, None, groups, seed)
+    scatter_edges(rows, starts, None, at, (heads, tails, found, None), groups, seed)
     for first, count in zip(at.tolist(), counts.tolist(), strict=True):
         some = slice(first, first + count)
         kept = None if found is None else found[some]
-        shuffle_edges(heads[some], tails[some], kept, None, seed, first)
+        shuffle_edges((heads[some], tails[some], kept, None), seed, first)
     return heads, tails, found
 
 
@@ -140,40 +125,25 @@ def permuted(index: int, count: int, keys: Array) -> int:
             return index
 
 
-def mix_edges(
-    heads: Array,
-    tails: Array,
-    relations: Array | None,
-    weights: Array | None,
-    begins: Array,
-    offsets: Array,
-    head_rows: Array,
-    tail_rows: Array,
-    keys: Array,
-    count: int,
-    start: int,
-    out: tuple[Array, Array, Array | None, Array | None],
-) -> None:
+def mix_edges(edges: Columns, runs: Runs, count: int, start: int, out: Columns) -> None:
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs.
 
     Run k is ``begins[k] .. begins[k] + offsets[k + 1] - offsets[k]`` of the edges. Rows of its
     heads are raised by ``head_rows[k]``, those of its tails by ``tail_rows[k]``. Blocks of edges,
     samples of their bucket, are permuted; the remainder below a block stays at the end.
     """
-    blocks = count // BLOCK
+    blocks, offsets = count // BLOCK, runs.offsets
     for n in range(len(out[0])):
         block, inside = divmod(start + n, BLOCK)
         if block < blocks:
-            block = permuted(block, blocks, keys)
+            block = permuted(block, blocks, runs.keys)
         index = block * BLOCK + inside
         run = int(np.searchsorted(offsets, index, side="right")) - 1
-        edge = begins[run] + index - offsets[run]
-        out[0][n] = heads[edge] + head_rows[run]
-        out[1][n] = tails[edge] + tail_rows[run]
-        if relations is not None and out[2] is not None:
-            out[2][n] = relations[edge]
-        if weights is not None and out[3] is not None:
-            out[3][n] = weights[edge]
+        edge = runs.begins[run] + index - offsets[run]
+        raised = runs.head_rows[run], runs.tail_rows[run], 0, 0
+        for column, into, more in zip(edges, out, raised, strict=True):
+            if column is not None and into is not None:
+                into[n] = column[edge] + more
 
 
 def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:
@@ -185,12 +155,11 @@ def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:
 
 
 def _located(
-    indptr: Array, indices: Array, first_row: int, starts: Array, positions: Array | None
+    rows: CSR, starts: Array, positions: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    sources = np.repeat(np.arange(len(indptr) - 1, dtype=np.int64), np.diff(indptr)) + first_row
     found = []
-    for nodes in (sources, np.asarray(indices, np.int64)):
-        place = nodes if positions is None else positions[nodes].astype(np.int64)
+    for nodes in (rows.sources(), rows.indices):
+        place = (nodes if positions is None else positions[nodes]).astype(np.int64)
         part = np.searchsorted(starts, place, side="right") - 1
         found.append((part, place - starts[part]))
     return found[0][0], found[1][0], found[0][1], found[1][1]

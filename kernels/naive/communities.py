@@ -1,8 +1,8 @@
 """The steps of ``community_rules.communities``, one node after another.
 
-moved = move(*matrix, order, labels, factor)        # labels change in place
-finer = refine(*matrix, order, labels, factor)
-rows = aggregate(indptr, indices, weights, labels)
+moved = move(matrix, order, labels, factor)         # labels change in place
+finer = refine(matrix, order, labels, factor)
+rows = aggregate(matrix, labels)
 
 ``factor`` is the resolution over the sum of all strengths: a node gains the weight of its edges to
 a community, less ``factor`` times its strength and the community's.
@@ -16,22 +16,15 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import offsets_of
-from penstock.kernels.community_rules import LEAST
+from penstock.kernels.community_rules import LEAST, Adjacency
 
 
-def move(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> int:
+def move(matrix: Adjacency, order: Array, labels: Array, factor: float) -> int:
     """Move nodes to the community of the largest gain until none gains; return their number.
 
     A node that moves puts its neighbours elsewhere in the queue again. Labels are below ``nodes``.
     """
+    indptr, indices, _, strength = matrix
     totals = np.bincount(labels, strength, minlength=len(labels))
     sizes = np.bincount(labels, minlength=len(labels))
     unused = [label for label in range(len(labels)) if sizes[label] == 0]
@@ -40,7 +33,7 @@ def move(
         node = queue.popleft()
         waits[node] = False
         here = int(labels[node])
-        to = _to(node, indptr, indices, weights, labels)
+        to = _to(node, matrix, labels)
         totals[here] -= strength[node]
         best, most = here, to.get(here, 0.0) - factor * strength[node] * totals[here]
         least = LEAST * strength[node]
@@ -66,20 +59,13 @@ def move(
     return moved
 
 
-def refine(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    strength: Array,
-    order: Array,
-    labels: Array,
-    factor: float,
-) -> Array:
+def refine(matrix: Adjacency, order: Array, labels: Array, factor: float) -> Array:
     """Return finer communities: from single nodes, merged within each community if both gain.
 
     A node or a community is merged only if it is well connected with the rest of its community.
     """
     nodes = len(labels)
+    indptr, indices, weights, strength = matrix
     totals, whole = strength.copy(), np.bincount(labels, strength, minlength=nodes)
     finer, alone = np.arange(nodes), np.ones(nodes, bool)
     outward = np.zeros(nodes)  # weight of the edges to the rest of its community
@@ -92,7 +78,7 @@ def refine(
         rest = whole[labels[node]]
         if not alone[node] or outward[node] < factor * strength[node] * (rest - strength[node]):
             continue
-        to = _to(node, indptr, indices, weights, finer, labels)
+        to = _to(node, matrix, finer, labels)
         best, most = node, LEAST * strength[node]
         for label, weight in to.items():
             gain = weight - factor * strength[node] * totals[label]
@@ -107,10 +93,9 @@ def refine(
     return finer
 
 
-def aggregate(
-    indptr: Array, indices: Array, weights: Array, labels: Array
-) -> tuple[Array, Array, Array]:
+def aggregate(matrix: Adjacency, labels: Array) -> tuple[Array, Array, Array]:
     """Return the rows of the matrix in which nodes with one label, 0, 1, ..., are one node."""
+    indptr, indices, weights, _ = matrix
     count = int(labels.max(initial=-1)) + 1
     rows: list[dict[int, float]] = [{} for _ in range(count)]
     for node in np.argsort(labels, kind="stable").tolist():
@@ -125,14 +110,10 @@ def aggregate(
 
 
 def _to(
-    node: int,
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    labels: Array,
-    within: Array | None = None,
+    node: int, matrix: Adjacency, labels: Array, within: Array | None = None
 ) -> dict[int, float]:
     """Return the weight of a node's edges by label, of nodes ``within`` the same community."""
+    indptr, indices, weights, _ = matrix
     found: dict[int, float] = {}
     for edge in range(indptr[node], indptr[node + 1]):
         other = indices[edge]

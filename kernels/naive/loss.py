@@ -1,7 +1,7 @@
 """Losses, their gradients, and counts of correct predictions, in one pass.
 
 ``splits`` is the split of each row: 0 train, 1 valid, 2 test, -1 none; only training rows get a
-gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``logits`` itself. ``sums``,
+gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``values`` itself. ``sums``,
 (3, 4) float64, is added to, one row per split:
 
     0, 1    the sum of losses, and the number of terms
@@ -16,22 +16,15 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.kernels.gnn_rules import Graded
 
 
-def cross_entropy(
-    logits: Array,
-    labels: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def cross_entropy(rows: Graded, labels: Array, first: int, last: int) -> None:
     """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored.
 
     A row is correct if its label's logit is the first of the largest.
     """
+    logits, splits, scale, grad, sums = rows
     for row in range(first, last):
         split, label = int(splits[row]), int(labels[row])
         value = logits[row].copy()
@@ -48,20 +41,13 @@ def cross_entropy(
 
 
 def binary_cross_entropy(
-    logits: Array,
-    indptr: Array,
-    classes: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
+    rows: Graded, indptr: Array, classes: Array, first: int, last: int
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
 
     A class is predicted if its logit is above 0.
     """
+    logits, splits, scale, grad, sums = rows
     for row in range(first, last):
         split, value = int(splits[row]), logits[row].copy()
         if grad is not None:
@@ -78,17 +64,9 @@ def binary_cross_entropy(
             grad[row] = (1 / (1 + np.exp(-value)) - truth) * scale
 
 
-def squared_error(
-    values: Array,
-    truth: Array,
-    splits: Array,
-    scale: float,
-    grad: Array | None,
-    sums: Array,
-    first: int,
-    last: int,
-) -> None:
+def squared_error(rows: Graded, truth: Array, first: int, last: int) -> None:
     """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
+    values, splits, scale, grad, sums = rows
     for row in range(first, last):
         split, value = int(splits[row]), values[row, 0]
         if grad is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.gnn_rules import EPSILON
+from penstock.kernels.gnn_rules import EPSILON, Factors
 
 
 def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
@@ -57,43 +57,30 @@ def batch_moments(z: Array, sums: Array, first: int, last: int) -> None:
     sums[1] += (rows**2).sum(axis=0)
 
 
-def batch_norm(
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    shift: Array,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+def batch_norm(z: Array, factors: Factors, out: Array, first: int, last: int) -> None:
     """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
+    mean, inverse, scale, shift = factors
     out[first:last] = scale * (z[first:last] - mean) * inverse + shift
 
 
 def batch_norm_sums(
-    grad: Array, z: Array, mean: Array, inverse: Array, sums: Array, first: int, last: int
+    grad: Array, z: Array, factors: Factors, sums: Array, first: int, last: int
 ) -> None:
     """Add to ``sums``, (2, width), the gradients of shift and scale."""
+    mean, inverse, _, _ = factors
     given = grad[first:last].astype(np.float64)
     sums[0] += given.sum(axis=0)
     sums[1] += (given * ((z[first:last] - mean) * inverse)).sum(axis=0)
 
 
 def batch_norm_back(
-    grad: Array,
-    z: Array,
-    mean: Array,
-    inverse: Array,
-    scale: Array,
-    means: Array,
-    first: int,
-    last: int,
+    grad: Array, z: Array, factors: Factors, means: Array, first: int, last: int
 ) -> None:
     """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place.
 
     ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
     graph, divided by their number.
     """
+    mean, inverse, scale, _ = factors
     normal = (z[first:last] - mean) * inverse
     grad[first:last] = scale * inverse * (grad[first:last] - means[0] - normal * means[1])

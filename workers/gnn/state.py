@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Descent
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.resources.device import to_device
@@ -42,31 +43,13 @@ class State:
         if training.clip is not None:
             norm = float(np.sqrt((parameters.gradients.astype(np.float64) ** 2).sum()))
             scale = min(1.0, training.clip / max(norm, 1e-300))
-        lr = training.lr_at(epoch)
-        if training.optimizer == "sgd":
-            module.sgd(
-                parameters.values,
-                parameters.gradients,
-                self.moments[0],
-                lr=lr,
-                momentum=training.momentum,
-                weight_decay=training.weight_decay,
-                scale=scale,
-            )
-            return
-        module.adam(
-            parameters.values,
-            parameters.gradients,
-            *self.moments,
-            lr=lr,
-            beta1=training.beta1,
-            beta2=training.beta2,
-            epsilon=training.epsilon,
-            weight_decay=training.weight_decay,
-            decoupled=training.optimizer == "adamw",
-            scale=scale,
-            step=self.steps_before + epoch + 1,
+        how = Descent(
+            *(training.lr_at(epoch), scale, self.steps_before + epoch + 1),
+            *(training.weight_decay, training.momentum, training.beta1, training.beta2),
+            *(training.epsilon, training.optimizer == "adamw"),
         )
+        step = module.sgd if training.optimizer == "sgd" else module.adam
+        step(parameters.values, parameters.gradients, *self.moments, how)
 
     def is_finite(self) -> bool:
         """Return whether all parameters are finite."""

@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.exp import exponential
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.cpu.vector import pointers
 from penstock.kernels.gnn_rules import ID_BITS, SLOPE, Activation, Dropout, Epilogue
 
 NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
@@ -77,6 +77,7 @@ def epilogue_fields(epilogue: Epilogue | None, like: Array) -> EpilogueFields:
             like,
             bias=read_only(epilogue.bias, like),
             skip=read_only(epilogue.skip, like, 2),
+            skip_stride=stride_of(epilogue.skip),
             biased=epilogue.bias is not None,
             skipping=epilogue.skip is not None,
             activation=int(epilogue.activation),
@@ -115,6 +116,11 @@ def dropout_fields(drop: Dropout | None, like: Array, **others: Any) -> Epilogue
     )
 
 
+def stride_of(array: Any) -> int:
+    """Return the stride of rows in numbers, 0 for None."""
+    return 0 if array is None else int(array.strides[0] // array.itemsize)
+
+
 @njit(cache=True, inline="always")
 def stride(array: Any) -> Any:
     """Return the stride of rows in numbers."""
@@ -127,24 +133,7 @@ def epilogue_pointers(given: Any) -> Any:
 
     Fields come as a plain tuple: Numba takes longer to type a named one, at every call.
     """
-    fields = EpilogueFields(*given)
-    return EpilogueFields(
-        pointer(fields.bias),
-        pointer(fields.skip),
-        pointer(fields.ids),
-        stride(fields.skip),
-        fields.biased,
-        fields.skipping,
-        fields.activation,
-        fields.dropping,
-        fields.seed,
-        fields.stream,
-        fields.step,
-        fields.below,
-        fields.scale,
-        fields.zero,
-        fields.slope,
-    )
+    return pointers(EpilogueFields(*given))
 
 
 @njit(cache=True)

@@ -136,14 +136,11 @@ def _gather_max_back(
     indptr: Array, indices: Array, grad: Array, arg: Array, out: Array, first: int, last: int
 ) -> None:
     readers, width = pointer(indices), out.shape[1]
-    edges = len(indices)
-    slope, whose = pointer(grad), pointer(arg)
+    slopes, whose = (pointer(grad), stride(grad)), (pointer(arg), stride(arg))
     for column in range(first, last):
         target = moved(pointer(out), column * stride(out))
-        span = indptr[column], indptr[column + 1]
-        max_back_row(
-            readers, span, edges, slope, stride(grad), whose, stride(arg), column, target, width
-        )
+        edges = readers, indptr[column], indptr[column + 1], len(indices)
+        max_back_row(edges, slopes, whose, column, target, width)
 
 
 @njit(cache=True, nogil=True)

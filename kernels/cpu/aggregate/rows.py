@@ -25,7 +25,7 @@ from penstock.kernels.cpu.vector import (
     load,
     plus,
     plus_times,
-    pointer,
+    pointers,
     prefetch,
     splat,
     store,
@@ -90,21 +90,7 @@ def csr_pointers(given: Any) -> Any:
 
     Rows come as a plain tuple: Numba takes longer to type a named one, at every call.
     """
-    rows = CSRPointers(*given)
-    return CSRPointers(
-        pointer(rows.indptr),
-        pointer(rows.indices),
-        pointer(rows.weights),
-        pointer(rows.left),
-        pointer(rows.right),
-        pointer(rows.diagonal),
-        rows.edges,
-        rows.has_weights,
-        rows.has_left,
-        rows.has_right,
-        rows.has_diagonal,
-        rows.one,
-    )
+    return pointers(CSRPointers(*given))
 
 
 @njit(cache=True, inline="always")
@@ -206,56 +192,36 @@ def _max_tile(
 
 
 @njit(cache=True)
-def max_back_row(
-    readers: Any,
-    span: Any,
-    edges: Any,
-    grad: Any,
-    grad_stride: Any,
-    arg: Any,
-    arg_stride: Any,
-    column: Any,
-    out: Any,
-    width: Any,
-) -> None:
-    """Write the sum of the gradients of those readers whose argmax is the column."""
+def max_back_row(edges: Any, grad: Any, arg: Any, column: Any, out: Any, width: Any) -> None:
+    """Write the sum of the gradients of those readers whose argmax is the column.
+
+    edges      all readers, the column's first and last, and their number
+    grad, arg  with the lengths of their rows
+    """
     at = 0
     size = 16 if width >= 16 else 1
     while at < width:
         at = min(at, width - size)
         if size == 16:
-            tile = zeros(grad, 16)
-            _max_back_tile(
-                tile, readers, span, edges, grad, grad_stride, arg, arg_stride, column, out, at
-            )
+            _max_back_tile(zeros(grad[0], 16), edges, grad, arg, column, out, at)
         else:
-            one = zeros(grad, 1)
-            _max_back_tile(
-                one, readers, span, edges, grad, grad_stride, arg, arg_stride, column, out, at
-            )
+            _max_back_tile(zeros(grad[0], 1), edges, grad, arg, column, out, at)
         at += size
 
 
 @njit(cache=True)
 def _max_back_tile(
-    tile: Any,
-    readers: Any,
-    span: Any,
-    edges: Any,
-    grad: Any,
-    grad_stride: Any,
-    arg: Any,
-    arg_stride: Any,
-    column: Any,
-    out: Any,
-    at: Any,
+    tile: Any, edges: Any, grads: Any, args: Any, column: Any, out: Any, at: Any
 ) -> None:
+    readers, begin, end, count = edges
+    grad, grad_stride = grads
+    arg, arg_stride = args
     total, nothing = tile, tile
     mine = splat(like(arg, tile), column)
     ahead = ahead_of(lanes(tile))
     last = np.int64(-1)
-    for e in range(span[0], span[1]):
-        if e + ahead < edges:
+    for e in range(begin, end):
+        if e + ahead < count:
             later = np.int64(readers[e + ahead])
             prefetch(tile, grad, later * grad_stride + at)
             prefetch(mine, arg, later * arg_stride + at)

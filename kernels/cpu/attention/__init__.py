@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.activation.exp import exp_in_place, exponential, total_of
 from penstock.kernels.cpu.activation.row import dropout_fields, epilogue_pointers, read_only, stride
 from penstock.kernels.cpu.attention.back import back_columns, back_rows
@@ -35,28 +35,9 @@ from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 
-def scores(z: Array, vectors: Array, out: Array) -> None:
-    """Write each head's product with its vector, (heads, width), at ``out``, (nodes, heads)."""
-    _scores(read_only(z, z), read_only(vectors, z), out)
-
-
-def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
-    """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
-    _scores_back(read_only(grad, z), read_only(z, z), read_only(vectors, z), dz, dvectors)
-
-
 def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
     """Write rows ``first .. last`` of the weighted sums to ``out``, and heads.peak and total."""
-    _attend(
-        read_only(block.indptr, z),
-        read_only(block.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=True)),
-        tuple(dropout_fields(heads.drop, z)),
-        out,
-        first,
-        last,
-    )
+    _attend(_given(block, z, heads, writes=True), out, first, last)
 
 
 def attend_back_rows(
@@ -71,19 +52,8 @@ def attend_back_rows(
     last: int,
 ) -> None:
     """Write, for rows ``first .. last``, the gradient of heads.left to ``dleft``, (rows, heads)."""
-    back_rows(
-        read_only(block.indptr, z),
-        read_only(block.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=False)),
-        tuple(dropout_fields(heads.drop, z)),
-        read_only(out, z),
-        read_only(grad, z),
-        dot,
-        dleft,
-        first,
-        last,
-    )
+    given = _given(block, z, heads, writes=False)
+    back_rows(given, read_only(out, z), read_only(grad, z), dot, dleft, first, last)
 
 
 def attend_back_columns(
@@ -98,23 +68,19 @@ def attend_back_columns(
     last: int,
 ) -> None:
     """Write, for columns ``first .. last``, the gradients of z and heads.right."""
-    back_columns(
-        read_only(transpose.indptr, z),
-        read_only(transpose.indices, z),
-        read_only(z, z),
-        tuple(scores_of(heads, writes=False)),
-        tuple(dropout_fields(heads.drop, z)),
-        read_only(grad, z),
-        read_only(dot, z),
-        dz,
-        dright,
-        first,
-        last,
-    )
+    given = _given(transpose, z, heads, writes=False)
+    back_columns(given, read_only(grad, z), read_only(dot, z), dz, dright, first, last)
 
 
-@njit(cache=True, nogil=True)
-def _scores(z: Array, vectors: Array, out: Array) -> None:
+def _given(block: ScaledCSR, z: Array, heads: Heads, *, writes: bool) -> tuple[Any, ...]:
+    arrays = (read_only(each, z) for each in (block.indptr, block.indices, z))
+    scores = tuple(scores_of(heads, writes=writes))
+    return *arrays, scores, tuple(dropout_fields(heads.drop, z))
+
+
+@entry("out")
+def scores(z: Array, vectors: Array, out: Array) -> None:
+    """Write each head's product with its vector, (heads, width), at ``out``, (nodes, heads)."""
     heads, width = vectors.shape
     vector = pointer(vectors)
     for node in range(len(z)):
@@ -124,8 +90,9 @@ def _scores(z: Array, vectors: Array, out: Array) -> None:
             out[node, h] = product(moved(value, at), moved(vector, at), width)
 
 
-@njit(cache=True, nogil=True)
-def _scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
+@entry("dz", "dvectors")
+def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Array) -> None:
+    """Add to ``dz`` and ``dvectors`` what ``grad``, of ``scores``' out, gives: (nodes, heads)."""
     heads, width = vectors.shape
     wide = np.zeros(heads * width, np.float64)  # sums over all nodes
     vector, sums = pointer(vectors), pointer(wide)
@@ -143,16 +110,8 @@ def _scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arr
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _attend(
-    indptr: Array,
-    indices: Array,
-    z: Array,
-    heads: Any,
-    fields: Any,
-    out: Array,
-    first: int,
-    last: int,
-) -> None:
+def _attend(given: Any, out: Array, first: int, last: int) -> None:
+    indptr, indices, z, heads, fields = given
     scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads

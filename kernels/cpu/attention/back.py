@@ -28,19 +28,10 @@ from penstock.kernels.cpu.vector import moved, pointer
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def back_rows(
-    indptr: Array,
-    indices: Array,
-    z: Array,
-    heads: Any,
-    fields: Any,
-    out: Array,
-    grad: Array,
-    dot: Array,
-    dleft: Array,
-    first: int,
-    last: int,
+    given: Any, out: Array, grad: Array, dot: Array, dleft: Array, first: int, last: int
 ) -> None:
     """Do what attend_back_rows does."""
+    indptr, indices, z, heads, fields = given
     scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads
@@ -102,10 +93,10 @@ def back_rows(
                 pointer(sums),
             )
         write_rows(pointer(sums), pointer(ones), count_heads, width, pointer(summed))
-        given = moved(pointer(grad), row * stride(grad))
+        gradient = moved(pointer(grad), row * stride(grad))
         value = moved(pointer(out), row * stride(out))
         for h in range(count_heads):
-            slope = moved(given, h * width)
+            slope = moved(gradient, h * width)
             dot[row, h] = product(slope, moved(value, h * width), width)
             along = product(slope, moved(pointer(summed), h * width), width)
             dleft[row, h] = along - dot[row, h] * leaning[h]
@@ -113,19 +104,10 @@ def back_rows(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def back_columns(
-    indptr: Array,
-    indices: Array,
-    z: Array,
-    heads: Any,
-    fields: Any,
-    grad: Array,
-    dot: Array,
-    dz: Array,
-    dright: Array,
-    first: int,
-    last: int,
+    given: Any, grad: Array, dot: Array, dz: Array, dright: Array, first: int, last: int
 ) -> None:
     """Do what attend_back_columns does."""
+    indptr, indices, z, heads, fields = given
     scores, dropout = score_pointers(heads), epilogue_pointers(fields)
     count_heads = scores.heads
     width = z.shape[1] // count_heads

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.activation.row import read_only, stride
+from penstock.kernels.cpu.activation.row import read_only, stride_of
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import (
     lanes,
     load,
     moved,
     plus_times,
-    pointer,
+    pointers,
     prefetch,
     store,
     times,
@@ -54,7 +54,7 @@ def scores_of(heads: Heads, *, writes: bool) -> Scores:
         read_only(heads.right, like),
         peak,
         total,
-        (0, 0, 0, 0),
+        tuple(stride_of(each) for each in (heads.left, heads.right, heads.peak, heads.total)),
         heads.count,
         like.dtype.type(heads.slope),
         np.uint64(0 if heads.drop is None else heads.drop.nodes),
@@ -64,22 +64,7 @@ def scores_of(heads: Heads, *, writes: bool) -> Scores:
 @njit(cache=True, inline="always")
 def score_pointers(given: Any) -> Any:
     """Return Scores, given as a plain tuple, as pointers; valid while the arrays live."""
-    scores = Scores(*given)
-    return Scores(
-        pointer(scores.left),
-        pointer(scores.right),
-        pointer(scores.peak),
-        pointer(scores.total),
-        (
-            stride(scores.left),
-            stride(scores.right),
-            stride(scores.peak),
-            stride(scores.total),
-        ),
-        scores.heads,
-        scores.slope,
-        scores.nodes,
-    )
+    return pointers(Scores(*given))
 
 
 @njit(cache=True)

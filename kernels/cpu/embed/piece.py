@@ -28,17 +28,15 @@ _LEFT_OUT = np.float32(-np.inf)
 
 @njit(cache=True, nogil=True)
 def make_queries(
-    model: int,
-    sign: Any,
-    nodes: Array,
-    factors: Array,
-    given: Array,
-    relations: Array,
-    answers: Array,
-    asked: Array,
-    positives: Array,
+    model: int, sign: Any, tables: Any, rows: Any, asked: Array, positives: Array
 ) -> None:
-    """Write the queries of some edges, (edges, dim), and the scores of their answers."""
+    """Write the queries of some edges, (edges, dim), and the scores of their answers.
+
+    tables  of nodes, and of relations' factors
+    rows    in them, of each edge: of the node that is given, the relation and the answer
+    """
+    nodes, factors = tables
+    given, relations, answers = rows
     edges, dim = asked.shape
     for e in range(edges):
         x = moved(pointer(nodes), given[e] * stride(nodes))
@@ -125,31 +123,27 @@ def add_rows(total: Array, part: Array) -> None:
 def finish_edges(
     model: int,
     sign: Any,
-    nodes: Array,
-    factors: Array,
-    given: Array,
-    relations: Array,
-    answers: Array,
-    asked: Array,
-    positives: Array,
-    slopes: Array,
-    in_asked: Array,
-    in_given: Array,
-    in_relation: Array,
-    in_answer: Array,
-    power: int,
-    node_penalty: Any,
-    relation_penalty: Any,
+    tables: Any,
+    rows: Any,
+    queries: Any,
+    out: Any,
+    penalties: Any,
     losses: Array,
     afresh: bool,
     relation_afresh: bool,
 ) -> None:
     """Add the part of the answers' scores, and write or add the gradients of each edge's rows.
 
-    slopes           (edges,) in the answers' scores
-    in_asked         (edges, dim) in queries, of the negatives' scores
-    in_given, ...    (edges, width): overwritten if ``afresh``, else added to
+    queries    as ``make_queries`` writes them, with the gradients in the answers' scores, and
+               those in queries of the negatives' scores, (edges, dim)
+    out        of each of ``rows``, (edges, width): overwritten if ``afresh``, else added to
+    penalties  the power, and the weight for nodes and for relations
     """
+    nodes, factors = tables
+    given, relations, answers = rows
+    asked, positives, slopes, in_asked = queries
+    in_given, in_relation, in_answer = out
+    power, node_penalty, relation_penalty = penalties
     edges, dim = asked.shape
     width = in_relation.shape[1]
     is_complex = model in (COMPLEX, ROTATE)

@@ -202,7 +202,8 @@ class _Step:
             in_asked = self.matrices.in_asked[place, low:high]
         positives, slopes = work.own("positives", (size,)), work.own("slopes", (size,))
         values, losses = self.nodes.values, self.losses[low:high]
-        make_queries(model, sign, values, self.factors, given, relations, answers, asked, positives)
+        tables, rows = (values, self.factors), (given, relations, answers)
+        make_queries(model, sign, tables, rows, asked, positives)
         tile = min(size, max(_FEWEST, _TILE // count))
         first_of_block = place == 0 or self.groups > 1
         if rules.is_distance:
@@ -241,24 +242,15 @@ class _Step:
                 np.matmul(scores.T, asked[first:last], out=part)
                 add_rows(in_others, part)
         phases = rules.model == Model.ROTATE
+        relation_penalty = 0 if phases or self.matrices is not None else rules.relation_penalty
         finish_edges(
             model,
             sign,
-            values,
-            self.factors,
-            given,
-            relations,
-            answers,
-            asked,
-            positives,
-            slopes,
-            in_asked,
-            in_given,
-            in_relations,
-            in_answers,
-            rules.power,
-            np.float32(rules.node_penalty),
-            np.float32(0 if phases or self.matrices is not None else rules.relation_penalty),
+            tables,
+            rows,
+            (asked, positives, slopes, in_asked),
+            (in_given, in_relations, in_answers),
+            (rules.power, np.float32(rules.node_penalty), np.float32(relation_penalty)),
             losses,
             place == 0,
             place == 0 or self.relation_groups > 1,

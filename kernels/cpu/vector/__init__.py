@@ -8,7 +8,9 @@ tiles; their type carries the size, so one Numba function serves all sizes.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -43,267 +45,227 @@ class TileModel(PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, tile, ir.VectorType(element, tile.lanes))
 
 
-@intrinsic
-def pointer(context: Any, array: Any) -> Any:
+class Emit(NamedTuple):
+    """What the code of an instruction is made with: Numba's context and types, LLVM's builder."""
+
+    context: Any
+    builder: Any
+    signature: Any
+
+
+def instruction(signature: Callable[..., Any], *, prefer_literal: bool = False) -> Any:
+    """Make an intrinsic of a function that emits its code from an ``Emit`` and LLVM's values.
+
+    signature  returns its type from those of the arguments
+    """
+
+    def made(emit: Callable[..., Any]) -> Any:
+        @wraps(emit)
+        def typed(_: Any, *kinds: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                found = emit(Emit(context, builder, signature), *arguments)
+                return context.get_dummy_value() if found is None else found
+
+            return signature(*kinds), code
+
+        return intrinsic(prefer_literal=prefer_literal)(typed)
+
+    return made
+
+
+def _without_arrays(given: Any) -> Any:
+    """Return the type of a tuple with pointers in place of arrays, of the same class."""
+    kinds = [types.CPointer(k.dtype) if isinstance(k, types.Array) else k for k in given]
+    return types.BaseTuple.from_types(kinds, getattr(given, "instance_class", None))(given)
+
+
+@instruction(lambda array: types.CPointer(array.dtype)(array))
+def pointer(emit: Emit, array: Any) -> Any:
     """Return the address of an array's data, which kernels index without reference counts."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return create_struct_proxy(array)(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), code
+    return _data(emit, emit.signature.args[0], array)
 
 
-@intrinsic
-def moved(context: Any, pointer: Any, by: Any) -> Any:
+@instruction(_without_arrays)
+def pointers(emit: Emit, given: Any) -> Any:
+    """Return a tuple whose arrays are pointers, valid while the arrays live."""
+    values = [
+        _data(emit, kind, value) if isinstance(kind, types.Array) else value
+        for number, kind in enumerate(emit.signature.args[0])
+        for value in [emit.builder.extract_value(given, number)]
+    ]
+    return emit.context.make_tuple(emit.builder, emit.signature.return_type, values)
+
+
+@instruction(lambda pointer, by: pointer(pointer, types.intp))
+def moved(emit: Emit, pointer: Any, by: Any) -> Any:
     """Return the pointer, advanced by a number of elements."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return pointer(pointer, types.intp), code
+    return emit.builder.gep(pointer, [by])
 
 
-@intrinsic
-def address(context: Any, pointer: Any) -> Any:
+@instruction(lambda pointer: types.intp(pointer))
+def address(emit: Emit, pointer: Any) -> Any:
     """Return a pointer as an integer, which an array can hold."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ptrtoint(arguments[0], context.get_value_type(types.intp))
-
-    return types.intp(pointer), code
+    return emit.builder.ptrtoint(pointer, emit.context.get_value_type(types.intp))
 
 
-@intrinsic
-def at_address(context: Any, like: Any, address: Any) -> Any:
+@instruction(lambda like, address: like(like, types.intp))
+def at_address(emit: Emit, like: Any, address: Any) -> Any:
     """Return ``address`` as a pointer of the type of ``like``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[1], context.get_value_type(like))
-
-    return like(like, types.intp), code
+    return emit.builder.inttoptr(address, like.type)
 
 
-@intrinsic(prefer_literal=True)
-def zeros(context: Any, pointer: Any, lanes: Any) -> Any:
+@instruction(
+    lambda pointer, lanes: Tile(pointer.dtype, lanes.literal_value)(pointer, lanes),
+    prefer_literal=True,
+)
+def zeros(emit: Emit, pointer: Any, lanes: Any) -> Any:
     """Return a tile of ``lanes`` zeros, of the pointer's type."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(context.get_value_type(signature.return_type), None)
-
-    return Tile(pointer.dtype, lanes.literal_value)(pointer, lanes), code
+    return ir.Constant(emit.context.get_value_type(emit.signature.return_type), None)
 
 
-@intrinsic
-def like(context: Any, pointer: Any, tile: Any) -> Any:
+@instruction(lambda pointer, tile: Tile(pointer.dtype, tile.lanes)(pointer, tile))
+def like(emit: Emit, pointer: Any, tile: Any) -> Any:
     """Return a tile of as many zeros, of the pointer's type."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(context.get_value_type(signature.return_type), None)
-
-    return Tile(pointer.dtype, tile.lanes)(pointer, tile), code
+    return ir.Constant(emit.context.get_value_type(emit.signature.return_type), None)
 
 
-@intrinsic
-def lanes(context: Any, tile: Any) -> Any:
+@instruction(lambda tile: types.intp(tile))
+def lanes(emit: Emit, tile: Any) -> Any:
     """Return the number of lanes of a tile."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_constant(types.intp, tile.lanes)
-
-    return types.intp(tile), code
+    return emit.context.get_constant(types.intp, tile.type.count)
 
 
-@intrinsic
-def load(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+@instruction(lambda tile, pointer, at: Tile(pointer.dtype, tile.lanes)(tile, pointer, types.intp))
+def load(emit: Emit, tile: Any, pointer: Any, at: Any) -> Any:
     """Return the numbers from ``pointer[at]`` on, one per lane of ``tile``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place, size = _place(context, builder, signature.return_type, arguments[1], arguments[2])
-        return builder.load(place, align=size)
-
-    return Tile(pointer.dtype, tile.lanes)(tile, pointer, types.intp), code
+    place, size = _place(emit, emit.signature.return_type, pointer, at)
+    return emit.builder.load(place, align=size)
 
 
-@intrinsic
-def store(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+@instruction(lambda tile, pointer, at: types.void(tile, pointer, types.intp))
+def store(emit: Emit, tile: Any, pointer: Any, at: Any) -> None:
     """Write a tile to ``pointer[at]`` and after."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place, size = _place(context, builder, tile, arguments[1], arguments[2])
-        builder.store(arguments[0], place, align=size)
-        return context.get_dummy_value()
-
-    return types.void(tile, pointer, types.intp), code
+    place, size = _place(emit, emit.signature.args[0], pointer, at)
+    emit.builder.store(tile, place, align=size)
 
 
-@intrinsic
-def plus_times(context: Any, tile: Any, factor: Any, other: Any) -> Any:
+@instruction(lambda tile, factor, other: tile(tile, tile.dtype, tile))
+def plus_times(emit: Emit, tile: Any, factor: Any, other: Any) -> Any:
     """Return ``tile + factor * other``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        product = builder.fmul(_splat(builder, arguments[1], tile.lanes), arguments[2])
-        product.flags.append("contract")  # one instruction if the processor has it
-        return builder.fadd(arguments[0], product, flags=("contract",))
-
-    return tile(tile, tile.dtype, tile), code
+    product = emit.builder.fmul(_splat(emit, factor, tile), other)
+    product.flags.append("contract")  # one instruction if the processor has it
+    return emit.builder.fadd(tile, product, flags=("contract",))
 
 
-@intrinsic
-def times(context: Any, tile: Any, factor: Any) -> Any:
+@instruction(lambda tile, factor: tile(tile, tile.dtype))
+def times(emit: Emit, tile: Any, factor: Any) -> Any:
     """Return ``factor * tile``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fmul(arguments[0], _splat(builder, arguments[1], tile.lanes))
-
-    return tile(tile, tile.dtype), code
+    return emit.builder.fmul(tile, _splat(emit, factor, tile))
 
 
-@intrinsic
-def plus(context: Any, tile: Any, other: Any) -> Any:
+@instruction(lambda tile, other: tile(tile, tile))
+def plus(emit: Emit, tile: Any, other: Any) -> Any:
     """Return ``tile + other``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fadd(*arguments)
-
-    return tile(tile, tile), code
+    return emit.builder.fadd(tile, other)
 
 
-@intrinsic
-def splat(context: Any, tile: Any, value: Any) -> Any:
+@instruction(lambda tile, value: tile(tile, tile.dtype))
+def splat(emit: Emit, tile: Any, value: Any) -> Any:
     """Return a tile whose numbers are all ``value``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _splat(builder, arguments[1], tile.lanes)
-
-    return tile(tile, tile.dtype), code
+    return _splat(emit, value, tile)
 
 
-@intrinsic
-def beats(context: Any, tile: Any, other: Any) -> Any:
+@instruction(lambda tile, other: Tile(types.boolean, tile.lanes)(tile, tile))
+def beats(emit: Emit, tile: Any, other: Any) -> Any:
     """Return where ``tile`` is larger than ``other``; the first NaN is largest."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        mine, theirs = arguments
-        larger = builder.fcmp_unordered(">", mine, theirs)
-        return builder.and_(larger, builder.fcmp_ordered("==", theirs, theirs))
-
-    return Tile(types.boolean, tile.lanes)(tile, tile), code
+    larger = emit.builder.fcmp_unordered(">", tile, other)
+    return emit.builder.and_(larger, emit.builder.fcmp_ordered("==", other, other))
 
 
-@intrinsic
-def equal(context: Any, tile: Any, other: Any) -> Any:
+@instruction(lambda tile, other: Tile(types.boolean, tile.lanes)(tile, tile))
+def equal(emit: Emit, tile: Any, other: Any) -> Any:
     """Return where two tiles of integers are equal."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.icmp_signed("==", *arguments)
-
-    return Tile(types.boolean, tile.lanes)(tile, tile), code
+    return emit.builder.icmp_signed("==", tile, other)
 
 
-@intrinsic
-def choose(context: Any, where: Any, tile: Any, other: Any) -> Any:
+@instruction(lambda where, tile, other: tile(where, tile, tile))
+def choose(emit: Emit, where: Any, tile: Any, other: Any) -> Any:
     """Return ``tile`` where the mask is set, else ``other``."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.select(*arguments)
-
-    return tile(where, tile, tile), code
+    return emit.builder.select(where, tile, other)
 
 
-@intrinsic
-def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
+@instruction(lambda tile, pointer, at: types.void(tile, pointer, types.intp))
+def prefetch(emit: Emit, tile: Any, pointer: Any, at: Any) -> None:
     """Request the cache lines that ``load(tile, pointer, at)`` will read."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
-        call = builder.module.globals.get("llvm.prefetch.p0")
-        if call is None:
-            call = ir.Function(builder.module, kind, "llvm.prefetch.p0")
-        size = context.get_abi_sizeof(context.get_value_type(pointer.dtype))
-        # For reading, into all levels, data.
-        how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
-        first = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), byte)
-        # A tile may begin within a line: its last number may be in one more.
-        last = [tile.lanes * size - 1] if tile.lanes > 1 else []
-        for offset in [*range(0, tile.lanes * size, LINE), *last]:
-            place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
-            builder.call(call, [place, *how])
-        return context.get_dummy_value()
-
-    return types.void(tile, pointer, types.intp), code
+    builder = emit.builder
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
+    call = builder.module.globals.get("llvm.prefetch.p0")
+    if call is None:
+        call = ir.Function(builder.module, kind, "llvm.prefetch.p0")
+    tile_kind, pointer_kind, _ = emit.signature.args
+    size = emit.context.get_abi_sizeof(emit.context.get_value_type(pointer_kind.dtype))
+    # For reading, into all levels, data.
+    how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
+    first = builder.bitcast(builder.gep(pointer, [at]), byte)
+    # A tile may begin within a line: its last number may be in one more.
+    last = [tile_kind.lanes * size - 1] if tile_kind.lanes > 1 else []
+    for offset in [*range(0, tile_kind.lanes * size, LINE), *last]:
+        place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
+        builder.call(call, [place, *how])
 
 
-@intrinsic
-def swap_if_equal(context: Any, pointer: Any, at: Any, expected: Any, new: Any) -> Any:
+@instruction(lambda pointer, *_: pointer.dtype(pointer, types.int64, *[pointer.dtype] * 2))
+def swap_if_equal(emit: Emit, pointer: Any, at: Any, expected: Any, new: Any) -> Any:
     """Write ``new`` if a place holds ``expected``, as one atomic step; return what it held."""
-    number = pointer.dtype
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place, at, expected, new = arguments
-        found = builder.cmpxchg(builder.gep(place, [at]), expected, new, "monotonic", "monotonic")
-        return builder.extract_value(found, 0)
-
-    return number(pointer, types.int64, number, number), code
+    place = emit.builder.gep(pointer, [at])
+    found = emit.builder.cmpxchg(place, expected, new, "monotonic", "monotonic")
+    return emit.builder.extract_value(found, 0)
 
 
-@intrinsic
-def bit_count(context: Any, word: Any) -> Any:
+@instruction(lambda word: types.int64(word))
+def bit_count(emit: Emit, word: Any) -> Any:
     """Return the number of set bits of an unsigned integer, as int64."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.cast(builder, builder.ctpop(arguments[0]), word, types.int64)
-
-    return types.int64(word), code
-
-
-@intrinsic
-def trailing_zeros(context: Any, word: Any) -> Any:
-    """Return the position of the lowest set bit of an unsigned integer, as int64."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-        return context.cast(builder, place, word, types.int64)
-
-    return types.int64(word), code
-
-
-@intrinsic
-def as_int(context: Any, value: Any) -> Any:
-    """Return the bits of a float32 as an integer."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), code
-
-
-@intrinsic
-def as_float(context: Any, value: Any) -> Any:
-    """Return the float32 with these bits."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    # Numba widens integers: bits shifted out above do not matter.
-    def narrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        low = builder.trunc(arguments[0], ir.IntType(32))
-        return builder.bitcast(low, ir.FloatType())
-
-    return types.float32(value), code if value.bitwidth == 32 else narrow
-
-
-def _place(context: Any, builder: Any, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:
-    """Return a pointer to a vector, and its guaranteed alignment: that of one number."""
-    place = builder.gep(pointer, [at])
-    kind = context.get_value_type(tile)
-    return builder.bitcast(place, kind.as_pointer()), context.get_abi_sizeof(kind.element)
-
-
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
-    kind = ir.VectorType(value.type, lanes)
-    one = builder.insert_element(
-        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    return emit.context.cast(
+        emit.builder, emit.builder.ctpop(word), emit.signature.args[0], types.int64
     )
-    order = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), order)
+
+
+@instruction(lambda word: types.int64(word))
+def trailing_zeros(emit: Emit, word: Any) -> Any:
+    """Return the position of the lowest set bit of an unsigned integer, as int64."""
+    place = emit.builder.cttz(word, ir.Constant(ir.IntType(1), 1))
+    return emit.context.cast(emit.builder, place, emit.signature.args[0], types.int64)
+
+
+@instruction(lambda value: types.int32(types.float32))
+def as_int(emit: Emit, value: Any) -> Any:
+    """Return the bits of a float32 as an integer."""
+    return emit.builder.bitcast(value, ir.IntType(32))
+
+
+@instruction(lambda value: types.float32(value))
+def as_float(emit: Emit, value: Any) -> Any:
+    """Return the float32 with these bits."""
+    if value.type.width != 32:  # Numba widens integers: bits shifted out above do not matter
+        value = emit.builder.trunc(value, ir.IntType(32))
+    return emit.builder.bitcast(value, ir.FloatType())
+
+
+def _data(emit: Emit, kind: Any, array: Any) -> Any:
+    return create_struct_proxy(kind)(emit.context, emit.builder, array).data
+
+
+def _place(emit: Emit, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:
+    """Return a pointer to a vector, and its guaranteed alignment: that of one number."""
+    place = emit.builder.gep(pointer, [at])
+    kind = emit.context.get_value_type(tile)
+    return emit.builder.bitcast(place, kind.as_pointer()), emit.context.get_abi_sizeof(kind.element)
+
+
+def _splat(emit: Emit, value: Any, tile: Any) -> Any:
+    kind, number = tile.type, ir.IntType(32)
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = emit.builder.insert_element(undefined, value, ir.Constant(number, 0))
+    order = ir.Constant(ir.VectorType(number, kind.count), None)
+    return emit.builder.shuffle_vector(one, undefined, order)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from numba import types
-from numba.extending import intrinsic
 
+from penstock.kernels.cpu.vector import Emit, instruction
 from penstock.kernels.cpu.vector.registers import (
     FLOATS,
     LANES,
@@ -37,64 +37,50 @@ _NUMBERS = types.CPointer(types.float32)
 _ADDRESSES = types.CPointer(types.intp)
 
 
-@intrinsic
-def scores(context: Any, x: Any, y: Any, chunks: Any, out: Any) -> Any:
+@instruction(lambda *_: types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS))
+def scores(emit: Emit, x: Any, y: Any, chunks: Any, out: Any) -> None:
     """Write the products of a block of X and one of Y: ``out[i * BLOCK + j]``.
 
     x, y   addresses of BLOCK rows each
     """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y, chunks, out = arguments
-        rows_x, rows_y = _rows(builder, x), _rows(builder, y)
-        fours = _Fours(builder, out)
-        for first in range(0, BLOCK, _PASS):
-            sums = [variable(builder, constant(0)) for _ in range(_PASS * BLOCK)]
-            with over(builder, chunks) as chunk:
-                at = times_lanes(builder, chunk)
-                right = [load(builder, row, at) for row in rows_y]
-                for i in range(_PASS):
-                    left = load(builder, rows_x[first + i], at)
-                    for j in range(BLOCK):
-                        place = sums[i * BLOCK + j]
-                        total = plus_product(builder, builder.load(place), left, right[j])
-                        builder.store(total, place)
-            for place in sums:
-                fours.add(builder.load(place))
-        fours.end()
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS), code
+    builder = emit.builder
+    rows_x, rows_y = _rows(builder, x), _rows(builder, y)
+    fours = _Fours(builder, out)
+    for first in range(0, BLOCK, _PASS):
+        sums = [variable(builder, constant(0)) for _ in range(_PASS * BLOCK)]
+        with over(builder, chunks) as chunk:
+            at = times_lanes(builder, chunk)
+            right = [load(builder, row, at) for row in rows_y]
+            for i in range(_PASS):
+                left = load(builder, rows_x[first + i], at)
+                for j in range(BLOCK):
+                    place = sums[i * BLOCK + j]
+                    total = plus_product(builder, builder.load(place), left, right[j])
+                    builder.store(total, place)
+        for place in sums:
+            fours.add(builder.load(place))
+    fours.end()
 
 
-@intrinsic
-def step(context: Any, x: Any, y: Any, chunks: Any, gradient: Any) -> Any:
+@instruction(lambda *_: types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS))
+def step(emit: Emit, x: Any, y: Any, chunks: Any, gradient: Any) -> None:
     """Add ``gradient Y`` to a block of X and ``gradient^T X`` to one of Y, both as before.
 
     Rows are as for ``scores``, and gradient is like its ``out``.
     """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y, chunks, gradient = arguments
-        rows_x, rows_y = _rows(builder, x), _rows(builder, y)
-        _step(builder, rows_x, rows_x, rows_y, rows_y, chunks, gradient)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESSES, _ADDRESSES, types.intp, _NUMBERS), code
+    rows_x, rows_y = _rows(emit.builder, x), _rows(emit.builder, y)
+    _step(emit.builder, rows_x, rows_x, rows_y, rows_y, chunks, gradient)
 
 
-@intrinsic
+@instruction(lambda *_: types.void(*[_ADDRESSES] * 4, types.intp, _NUMBERS))
 def step_of_blocks(
-    context: Any, x_before: Any, x: Any, y_before: Any, y: Any, chunks: Any, gradient: Any
-) -> Any:
+    emit: Emit, x_before: Any, x: Any, y_before: Any, y: Any, chunks: Any, gradient: Any
+) -> None:
     """Like ``step``, for one of several blocks: the rows as before are separate."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x_before, x, y_before, y = (_rows(builder, each) for each in arguments[:4])
-        _step(builder, x_before, x, y_before, y, *arguments[4:])
-        return context.get_dummy_value()
-
-    return types.void(*[_ADDRESSES] * 4, types.intp, _NUMBERS), code
+    before, after, others, others_after = (
+        _rows(emit.builder, each) for each in (x_before, x, y_before, y)
+    )
+    _step(emit.builder, before, after, others, others_after, chunks, gradient)
 
 
 def _step(

@@ -6,8 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from penstock.kernels.cpu.vector import Emit, instruction
 from penstock.kernels.cpu.vector.blocks import PAIRS
 from penstock.kernels.cpu.vector.exponent import (
     BITS_OF_ROUNDS,
@@ -38,9 +38,9 @@ _NUMBERS = types.CPointer(types.float32)
 _POWERS = POWERS[1:]  # for arguments not above 0, less exact
 
 
-@intrinsic
+@instruction(lambda *_: types.void(*[_NUMBERS] * 3, types.float32, *[_NUMBERS] * 3))
 def gradients(
-    context: Any,
+    emit: Emit,
     score: Any,
     sign: Any,
     weight: Any,
@@ -48,65 +48,54 @@ def gradients(
     gradient: Any,
     factor: Any,
     excess: Any,
-) -> Any:
+) -> None:
     """Write the gradients of a block's pairs, and their loss: ``log(factor) + excess``.
 
     With ``z = sign * score`` the loss is ``log(1 + exp(z))`` and the gradient ``-sigmoid(z)``, both
     times ``weight``. PADDED numbers each.
     """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        score, sign, weight, lr, gradient, factor, excess = arguments
-        zero, one, lrs = constant(0), constant(1), splat(builder, lr)
-        for at in range(0, PADDED, LANES):
-            place = integer(at)
-            signs, weights = load(builder, sign, place), load(builder, weight, place)
-            z = builder.fmul(signs, load(builder, score, place))
-            negative = builder.fcmp_ordered("<", z, zero)
-            e = _exponential(builder, builder.select(negative, z, builder.fneg(z)))
-            above = builder.fadd(one, e)
-            sigmoid = builder.fdiv(builder.select(negative, e, one), above)
-            counts = builder.fcmp_ordered(">", weights, zero)
-            least = builder.fneg(builder.fmul(builder.fmul(signs, weights), lrs))
-            found = builder.select(counts, builder.fmul(least, sigmoid), zero)
-            store(builder, found, gradient, place)
-            store(builder, builder.select(counts, above, one), factor, place)
-            kept = builder.and_(counts, builder.fcmp_unordered(">=", z, zero))
-            store(builder, builder.select(kept, z, zero), excess, place)
-        return context.get_dummy_value()
-
-    numbers = [_NUMBERS] * 3
-    return types.void(*numbers, types.float32, *numbers), code
+    builder = emit.builder
+    zero, one, lrs = constant(0), constant(1), splat(builder, lr)
+    for at in range(0, PADDED, LANES):
+        place = integer(at)
+        signs, weights = load(builder, sign, place), load(builder, weight, place)
+        z = builder.fmul(signs, load(builder, score, place))
+        negative = builder.fcmp_ordered("<", z, zero)
+        e = _exponential(builder, builder.select(negative, z, builder.fneg(z)))
+        above = builder.fadd(one, e)
+        sigmoid = builder.fdiv(builder.select(negative, e, one), above)
+        counts = builder.fcmp_ordered(">", weights, zero)
+        least = builder.fneg(builder.fmul(builder.fmul(signs, weights), lrs))
+        found = builder.select(counts, builder.fmul(least, sigmoid), zero)
+        store(builder, found, gradient, place)
+        store(builder, builder.select(counts, above, one), factor, place)
+        kept = builder.and_(counts, builder.fcmp_unordered(">=", z, zero))
+        store(builder, builder.select(kept, z, zero), excess, place)
 
 
-@intrinsic
+@instruction(lambda *_: types.void(*[_NUMBERS] * 3, types.intp, *[_NUMBERS] * 2))
 def collect(
-    context: Any, factor: Any, excess: Any, weight: Any, times: Any, product: Any, total: Any
-) -> Any:
+    emit: Emit, factor: Any, excess: Any, weight: Any, times: Any, product: Any, total: Any
+) -> None:
     """Add a block's loss to that of others: ``log(product) + total``.
 
     Sums across it, and logarithms, are deferred. No weight is above ``times``.
     """
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        factor, excess, weight, times, product, total = arguments
-        places = [integer(at) for at in range(0, PADDED, LANES)]
-        for place in places:
-            losses = load(builder, total, place), load(builder, excess, place)
-            sums = plus_product(builder, losses[0], load(builder, weight, place), losses[1])
-            store(builder, sums, total, place)
-        products = [variable(builder, load(builder, product, place)) for place in places]
-        with over(builder, times) as time:
-            less = splat(builder, builder.sitofp(time, ir.FloatType()))
-            for place, into in zip(places, products, strict=True):
-                counts = builder.fcmp_ordered(">", load(builder, weight, place), less)
-                more = builder.select(counts, load(builder, factor, place), constant(1))
-                builder.store(builder.fmul(builder.load(into), more), into)
-        for place, found in zip(places, products, strict=True):
-            store(builder, builder.load(found), product, place)
-        return context.get_dummy_value()
-
-    return types.void(*[_NUMBERS] * 3, types.intp, *[_NUMBERS] * 2), code
+    builder = emit.builder
+    places = [integer(at) for at in range(0, PADDED, LANES)]
+    for place in places:
+        losses = load(builder, total, place), load(builder, excess, place)
+        sums = plus_product(builder, losses[0], load(builder, weight, place), losses[1])
+        store(builder, sums, total, place)
+    products = [variable(builder, load(builder, product, place)) for place in places]
+    with over(builder, times) as time:
+        less = splat(builder, builder.sitofp(time, ir.FloatType()))
+        for place, into in zip(places, products, strict=True):
+            counts = builder.fcmp_ordered(">", load(builder, weight, place), less)
+            more = builder.select(counts, load(builder, factor, place), constant(1))
+            builder.store(builder.fmul(builder.load(into), more), into)
+    for place, found in zip(places, products, strict=True):
+        store(builder, builder.load(found), product, place)
 
 
 def _exponential(builder: Any, value: Any) -> Any:

@@ -18,8 +18,8 @@ from numba import uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import moved, pointer
-from penstock.kernels.cpu.walk.arrays import arrays_of, numbers_of, pointers
+from penstock.kernels.cpu.vector import moved, pointer, pointers
+from penstock.kernels.cpu.walk.arrays import arrays_of, numbers_of
 from penstock.kernels.cpu.walk.part import (
     ENDED,
     HERE,

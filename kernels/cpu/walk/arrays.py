@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
@@ -123,24 +121,3 @@ def frozen(array: Any, dtype: Any) -> Array:
     Numba compiles again for writable and for read-only arrays, and mapped files are read-only.
     """
     return frozen_view(np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype))
-
-
-@njit(cache=True, inline="always")
-def pointers(arrays: Any) -> Any:
-    """Return Arrays of pointers, valid while the arrays live."""
-    return Arrays(
-        pointer(arrays.indptr),
-        pointer(arrays.indices),
-        pointer(arrays.weights),
-        pointer(arrays.relations),
-        pointer(arrays.times),
-        pointer(arrays.near_indptr),
-        pointer(arrays.near_indices),
-        pointer(arrays.bounds),
-        pointer(arrays.prefix),
-        pointer(arrays.chance),
-        pointer(arrays.other),
-        pointer(arrays.degrees),
-        pointer(arrays.labels),
-        pointer(arrays.schema),
-    )

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.cpu.vector import pointers
 from penstock.kernels.cpu.walk.arrays import frozen
 from penstock.kernels.cpu.walk.step import in_row, verdict_of_coin, verdict_of_row
 from penstock.kernels.walk_rules import NEVER, Owned, Walkers
@@ -53,21 +53,7 @@ def part_pointers(part: Any) -> Any:
     """Return a Part of pointers, valid while the arrays live."""
     if part is None:
         return None
-    return Part(
-        part.rank,
-        pointer(part.assignment),
-        pointer(part.local),
-        pointer(part.slot),
-        pointer(part.node),
-        pointer(part.previous),
-        pointer(part.candidate),
-        pointer(part.coin),
-        pointer(part.step),
-        pointer(part.draw),
-        pointer(part.now),
-        pointer(part.then),
-        pointer(part.to),
-    )
+    return pointers(part)
 
 
 @njit(error_model="numpy")

@@ -17,8 +17,7 @@ from numba import uint64
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.cpu.walk.arrays import pointers
+from penstock.kernels.cpu.vector import pointer, pointers
 from penstock.kernels.cpu.walk.part import (
     ENDED,
     HERE,

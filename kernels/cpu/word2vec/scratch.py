@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from penstock.arrays import Array, empty_lines
-from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.cpu.vector.blocks import BLOCK, PAIRS
 from penstock.kernels.cpu.vector.registers import LANES
 from penstock.kernels.cpu.vector.sigmoids import PADDED
@@ -109,34 +107,3 @@ def _aligned(count: int) -> Array:
     found = empty_lines((count,))
     found[:] = 0
     return found
-
-
-@njit(cache=True, inline="always")
-def pointers(given: Any) -> Any:
-    """Return pointers to a thread's scratch: arrays would be copied at every call."""
-    work = Scratch(*given)
-    return Scratch(
-        pointer(work.x),
-        pointer(work.x_first),
-        pointer(work.y),
-        pointer(work.x_before),
-        pointer(work.y_before),
-        pointer(work.empty),
-        pointer(work.rows_x),
-        pointer(work.rows_y),
-        pointer(work.before_x),
-        pointer(work.before_y),
-        pointer(work.pairs),
-        pointer(work.words),
-        pointer(work.slot_of),
-        pointer(work.places),
-        pointer(work.words_in),
-        pointer(work.uses),
-        pointer(work.slots),
-        pointer(work.times_x),
-        pointer(work.targets),
-        pointer(work.times_y),
-        pointer(work.drawn),
-        pointer(work.random),
-        pointer(work.pool),
-    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import uint32, uint64
 
 from penstock.arrays import Array
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.philox import philox4x32, uniform
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import ALWAYS
@@ -17,22 +15,17 @@ _INIT = int(Stream.WORD2VEC_INIT)
 _ALWAYS = float(ALWAYS)
 
 
-def start_rows(seed: int, words: Array, dimension: int) -> Array:
+@entry()
+def start_rows(seed: uint64, words: Array, dimension: int) -> Array:
     """Return the initial input vectors of these words: (words, dimension) float32."""
     rows = np.empty((len(words), dimension), np.float32)
-    _start_rows(np.uint64(seed), words.astype(np.int64), rows)
-    return rows
-
-
-@njit(cache=True, nogil=True)
-def _start_rows(seed: Any, words: Array, rows: Array) -> None:
-    dimension = rows.shape[1]
     for i in range(len(words)):
         for first in range(0, dimension, 4):
             drawn = philox4x32(seed, uint32(_INIT), uint64(words[i]), uint64(first // 4))
             for j in range(min(4, dimension - first)):
                 centred = uniform(drawn[j]) - np.float32(0.5)
                 rows[i, first + j] = centred / np.float32(dimension)
+    return rows
 
 
 def count_words(tokens: Array, counts: Array) -> None:

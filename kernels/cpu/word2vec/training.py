@@ -22,10 +22,10 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import read_only
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import address, moved, pointer
+from penstock.kernels.cpu.vector import address, moved, pointer, pointers
 from penstock.kernels.cpu.vector.blocks import BLOCK
 from penstock.kernels.cpu.vector.registers import LANES
-from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
+from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, scratch_of
 from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (
@@ -158,7 +158,7 @@ def _train(
     seed: Any,
     given: Any,
 ) -> tuple[float, int, int, int]:
-    work = pointers(given)
+    work = pointers(Scratch(*given))  # arrays would be copied at every call
     dimension = vectors_in.shape[1]
     chunks = (dimension + LANES - 1) // LANES
     width, slots = chunks * LANES, 2 * half + 1

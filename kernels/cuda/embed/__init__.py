@@ -24,13 +24,12 @@ by kernel.
 
 from penstock.kernels.cuda.embed.evaluation import answer_scores, count, queries, top
 from penstock.kernels.cuda.embed.negatives import draw_negatives
-from penstock.kernels.cuda.embed.training import gradients, step, workspace
+from penstock.kernels.cuda.embed.training import step, workspace
 
 __all__ = [
     "answer_scores",
     "count",
     "draw_negatives",
-    "gradients",
     "queries",
     "step",
     "top",

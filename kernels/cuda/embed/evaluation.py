@@ -11,13 +11,11 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.embed.tiles import processors
 from penstock.kernels.cuda.gnn.launch import matrix
-from penstock.kernels.cuda.module import c_name, launch, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch, launch_blocks, processors
 from penstock.kernels.embed_rules import EmbedRules, Known, Model, Side
 
 _FILE = "embed/ranks"
-_NULL = np.uint64(0)
 _THREADS, _TILE, _DEPTH = 256, 64, 16  # those of ranks.cu
 _SHARED = 4 * 4 * _TILE * (_DEPTH + 1)
 _BLOCKS_A_PROCESSOR = 4
@@ -36,7 +34,7 @@ def queries(
     """Return the queries of a side: (n, dim) float32."""
     count = len(given)
     given = cp.ascontiguousarray(given, cp.int32)
-    rows: Any = _NULL
+    rows: Any = None
     if rules.model != Model.DOT:
         shift = rules.inverse if side == Side.HEAD else 0
         rows = cp.ascontiguousarray(relation, cp.int32) + cp.int32(shift)
@@ -192,14 +190,14 @@ def top(
 
 def _grid(number: int, rows: int) -> tuple[int, int]:
     groups = -(-number // _TILE)
-    wanted = -(-_BLOCKS_A_PROCESSOR * processors(cp.cuda.Device().id) // groups)
+    wanted = -(-_BLOCKS_A_PROCESSOR * processors() // groups)
     splits = max(1, min(wanted, -(-rows // _TILE)))
     return splits, groups * splits
 
 
 def _known(known: Known | None) -> tuple[Any, Any, str]:
     if known is None:
-        return _NULL, _NULL, "int"
+        return None, None, "int"
     wide = known.indices.dtype == np.int64
     indices = cp.ascontiguousarray(known.indices, cp.int64 if wide else cp.int32)
     return cp.ascontiguousarray(known.indptr, cp.int64), indices, c_name(indices)

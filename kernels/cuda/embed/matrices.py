@@ -15,9 +15,9 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.embed.sort import SortedRows, sort_rows
-from penstock.kernels.cuda.embed.tiles import Tiles, pieces_of, processors
+from penstock.kernels.cuda.embed.tiles import TiledBatch, pieces_of
 from penstock.kernels.cuda.gnn.launch import matrix
-from penstock.kernels.cuda.module import launch, launch_blocks
+from penstock.kernels.cuda.module import launch, launch_blocks, processors
 from penstock.kernels.cuda.product import product
 from penstock.kernels.embed_rules import EmbedRules, Model, Optimizer, Side, Table
 
@@ -30,77 +30,53 @@ _BLOCKS = 8  # per multiprocessor
 class MatrixBatch:
     """The queries of a batch, their gradients, and the order of both by matrix.
 
-    nodes, relations, matrices  rows of values, and their strides
-    ends             heads, tails, relations and the distance to inverses
-    head_sides       a bit for each side: whether heads are replaced
+    matrices  rows of values, and their stride
     """
 
-    nodes: tuple[Any, np.int64]
-    relations: tuple[Any, np.int64]
+    batch: TiledBatch
     matrices: tuple[Any, np.int64]
-    ends: tuple[Any, ...]
-    rules: EmbedRules
-    edges: int
-    head_sides: int
     queries: DeviceArray
     in_asked: DeviceArray
     rows: SortedRows
 
     @classmethod
-    def of(
-        cls,
-        nodes: tuple[Any, np.int64],
-        relations: tuple[Any, np.int64],
-        ends: tuple[Any, ...],
-        rules: EmbedRules,
-        edges: int,
-        head_sides: int,
-    ) -> MatrixBatch:
+    def of(cls, batch: TiledBatch) -> MatrixBatch:
         """Return a batch; the queries are computed by ``pack``."""
+        rules, edges = batch.tiles.rules, batch.tiles.edges
         none, sides = cp.empty(0, cp.int32), len(rules.sides)
         adds = tuple(rules.inverse if side == Side.HEAD else 0 for side in rules.sides)
-        rows = sort_rows((none, none, none), 0, len(relations[0]), ends[2], adds)
+        rows = sort_rows((none, none, none), 0, len(batch.relations[0]), batch.ends[2], adds)
         queries, in_asked = (cp.empty((sides * edges, rules.dim), cp.float32) for _ in range(2))
-        matrices = relations
+        matrices = batch.relations
         if rules.model == Model.TUCKER:
-            own, shared = _divided(relations[0], rules)
+            own, shared = _divided(batch.relations[0], rules)
             composed = cp.empty((len(own), len(shared)), cp.float32)
             product(own, shared.T, composed)
             matrices = matrix(composed)
-        of_edges = ends, rules, edges, head_sides
-        return cls(nodes, relations, matrices, *of_edges, queries, in_asked, rows)
-
-    @property
-    def _of_nodes(self) -> tuple[Any, ...]:
-        return *self.nodes, np.int32(self.rules.dim)
-
-    @property
-    def _of_edges(self) -> tuple[Any, ...]:
-        sides = np.int32(len(self.rules.sides))
-        return *self.matrices, *self.ends, np.int64(self.edges), sides, np.int32(self.head_sides)
+        return cls(batch, matrices, queries, in_asked, rows)
 
     def pack(
         self,
-        negatives: DeviceArray,
-        tiles: Tiles,
         queries: DeviceArray,
         query_notes: DeviceArray,
         others: DeviceArray,
         negative_notes: DeviceArray,
     ) -> None:
         """Compute the queries, and write them and negatives in the format of tiles."""
+        batch, tiles, negatives = self.batch, self.batch.tiles, self.batch.negatives
         width = np.int32(tiles.width)
         launch(
             _FILE,
             f"matrix_queries<{pieces_of(tiles.width)}>",
             32 * len(self.queries),
-            *(*self._of_nodes, *self._of_edges, width, self.queries, queries, query_notes),
+            *(*batch.of_nodes, *self.matrices, *batch.of_edges, width),
+            *(self.queries, queries, query_notes),
         )
         launch(
             _EDGES_FILE,
-            f"pack_rows<{self.rules.model.name}, {pieces_of(tiles.width)}>",
+            f"pack_rows<{tiles.rules.model.name}, {pieces_of(tiles.width)}>",
             32 * negatives.size,
-            *(*self._of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
+            *(*batch.of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
         )
 
     def gradients(
@@ -115,24 +91,26 @@ class MatrixBatch:
         exponential: bool,
     ) -> None:
         """Write the gradients of nodes and of queries, and the losses of edges."""
-        rules = self.rules
+        batch, rules = self.batch, self.batch.tiles.rules
         launch(
             _FILE,
             f"matrix_gradients<{str(exponential).lower()}, {pieces_of(rules.dim)}>",
-            32 * self.edges,
-            *(*self._of_nodes, *self._of_edges, np.int32(splits), vectors, sums, weights),
-            *(self.queries, *self.relations, np.int32(rules.relation_width)),
+            32 * batch.tiles.edges,
+            *(*batch.of_nodes, *self.matrices, *batch.of_edges, np.int32(splits)),
+            *(vectors, sums, weights),
+            *(self.queries, *batch.relations, np.int32(rules.relation_width)),
             *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
             *(np.int32(rules.power), slopes, self.in_asked, losses),
         )
 
     def update(self, table: Table, optimizer: Optimizer, rates: DeviceArray) -> None:
         """Change the relations of a table, before the nodes of the batch change."""
-        if self.rules.model == Model.RESCAL:
+        rules, relations = self.batch.tiles.rules, self.batch.relations
+        if rules.model == Model.RESCAL:
             changed = *matrix(table.values), *matrix(table.state), rates
             self._update_matrices(optimizer.name, *changed)
             return
-        rules, (own, shared) = self.rules, _divided(self.relations[0], self.rules)
+        own, shared = _divided(relations[0], rules)
         in_matrices = cp.zeros((len(own), len(shared)), cp.float32)
         self._update_matrices("-1", *matrix(in_matrices), *matrix(None), rates)
         slopes = cp.empty((len(own) + len(shared), rules.relation_width), cp.float32)
@@ -144,23 +122,23 @@ class MatrixBatch:
             32 * (min(len(own), len(self.queries)) + len(shared)),
             *(self.rows.keys, np.int64(len(self.rows.keys)), self.rows.listed, self.rows.begins),
             *(np.int64(len(own)), np.int32(len(shared)), np.int32(rules.relation_width), slopes),
-            *(np.float32(rules.relation_penalty), np.int32(rules.power), *self.relations),
+            *(np.float32(rules.relation_penalty), np.int32(rules.power), *relations),
             *(*matrix(table.values), *matrix(table.state), rates),
         )
 
     def _update_matrices(self, optimizer: str, *changed: Any) -> None:
-        heads, tails, _, inverse = self.ends
-        rules, most = self.rules, min(len(self.matrices[0]), len(self.queries))
+        heads, tails, _, inverse = self.batch.ends
+        rules, most = self.batch.tiles.rules, min(len(self.matrices[0]), len(self.queries))
         tiles = most * (-(-rules.dim // _TILE)) ** 2
         if not tiles:
             return
         launch_blocks(
             _FILE,
             f"update_matrices<{optimizer}>",
-            min(tiles, _BLOCKS * processors(cp.cuda.Device().id)),
+            min(tiles, _BLOCKS * processors()),
             _THREADS,
-            *(*self._of_nodes, heads, tails, inverse, np.int64(self.edges)),
-            *(np.int32(self.head_sides), self.in_asked, self.rows.keys),
+            *(*self.batch.of_nodes, heads, tails, inverse, np.int64(self.batch.tiles.edges)),
+            *(np.int32(self.batch.head_sides), self.in_asked, self.rows.keys),
             *(np.int64(len(self.rows.keys)), self.rows.listed, self.rows.begins),
             *(np.float32(rules.relation_penalty), np.int32(rules.power), *self.matrices),
             *changed,

@@ -18,7 +18,6 @@ def draw_negatives(
 ) -> DeviceArray:
     """Return the negatives of a batch: (sides, chunks, count) int32 rows."""
     rows = cp.empty((sides, chunks, count), cp.int32)
-    null = np.uint64(0)
     launch(
         _FILE,
         "draw_negatives",
@@ -31,8 +30,8 @@ def draw_negatives(
         cp.ascontiguousarray(pool.first, cp.int64),
         cp.ascontiguousarray(pool.start, cp.int64),
         np.int32(len(pool.first)),
-        null if pool.chance is None else cp.ascontiguousarray(pool.chance, cp.float32),
-        null if pool.other is None else cp.ascontiguousarray(pool.other, cp.int32),
+        None if pool.chance is None else cp.ascontiguousarray(pool.chance, cp.float32),
+        None if pool.other is None else cp.ascontiguousarray(pool.other, cp.int32),
         rows,
     )
     return rows

@@ -58,7 +58,7 @@ def sort_rows(
     found = SortedRows(keys if passes % 2 == 0 else other, alone, scratch[listed_at:], begins)
     if not count:
         return found
-    typed: tuple[Any, ...] = np.uint64(0), np.int64(0)
+    typed: tuple[Any, ...] = None, np.int64(0)
     if relations is not None:
         typed = relations, np.int64(relations.size)
     launch_blocks(

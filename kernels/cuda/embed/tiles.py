@@ -8,6 +8,7 @@ values beyond ``WIDEST``, in thread block clusters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.module import launch_blocks, processors
 from penstock.kernels.embed_rules import EmbedRules, Loss, Model
 
 _PRODUCT_FILE, _DISTANCE_FILE = "embed/product", "embed/distance"
@@ -120,7 +121,7 @@ class Tiles:
         coming = self.count if queries else min(self.chunk, self.edges)
         most = -(-coming // (4 * self.others))  # a few tiles each, or starting costs more
         blocks = self.sides * self.chunks * self._staying(queries) * self.slices
-        there = processors(cp.cuda.Device().id)
+        there = processors()
         if not self.product and self.slices > 1:
             there -= there % _GPC
         wanted = self.resident * there // max(blocks, 1)
@@ -152,9 +153,39 @@ class Tiles:
             *(np.int32(self.rules.dim), np.int64(self.edges), np.int64(self.chunk)),
             *(np.int32(self.chunks), np.int64(self.count), np.int32(self.sides)),
             *(np.int32(self.negative_sides), np.int32(splits), np.int32(tiles)),
-            *(*self.loss_numbers(), np.uint64(0) if weights is None else weights, vectors, sums),
+            *(*self.loss_numbers(), weights, vectors, sums),
             shared=self.shared,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class TiledBatch:
+    """A batch whose queries meet negatives in tiles, as arguments of kernels.
+
+    nodes, relations  rows of values, and their strides
+    ends        heads, tails, relations and the distance to inverses
+    head_sides  a bit for each side: whether heads are replaced
+    weights     of edges, relative to the largest, which comes last; or None
+    """
+
+    nodes: tuple[Any, np.int64]
+    relations: tuple[Any, np.int64]
+    ends: tuple[Any, ...]
+    negatives: DeviceArray
+    tiles: Tiles
+    head_sides: int
+    weights: DeviceArray | None
+
+    @property
+    def of_nodes(self) -> tuple[Any, ...]:
+        """Values of nodes, their stride and number."""
+        return *self.nodes, np.int32(self.tiles.rules.dim)
+
+    @property
+    def of_edges(self) -> tuple[Any, ...]:
+        """The ends of edges, and the numbers of edges and sides."""
+        tiles = self.tiles
+        return *self.ends, np.int64(tiles.edges), np.int32(tiles.sides), np.int32(self.head_sides)
 
 
 def is_product(rules: EmbedRules) -> bool:
@@ -193,9 +224,3 @@ def _capability(device: int) -> int:
 @cache
 def _shared_bytes(device: int) -> int:
     return int(cp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
-
-
-@cache
-def processors(device: int) -> int:
-    """Return how many multiprocessors a GPU has."""
-    return int(cp.cuda.runtime.getDeviceProperties(device)["multiProcessorCount"])

@@ -19,20 +19,19 @@ from penstock.kernels.cuda.embed.tiles import (
     NOTE,
     WEIGHTS,
     WIDEST,
+    TiledBatch,
     Tiles,
     pieces_of,
-    processors,
     widest_distance,
 )
 from penstock.kernels.cuda.gnn.launch import matrix
-from penstock.kernels.cuda.module import launch, launch_blocks
-from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
+from penstock.kernels.cuda.module import launch, launch_blocks, processors
+from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Side, Table
 
 WIDEST_PRODUCT = 4096  # values of a node, for models whose scores are products
 
 _BATCH_FILE, _EDGES_FILE, _PRODUCT_FILE = "embed/batch", "embed/edges", "embed/product"
 _UPDATE_FILE = "embed/update"
-_NULL = np.uint64(0)
 _FOLDED = (1, 32), (32, 1024), (1024, 1 << 18)  # units of folds, and their least numbers of keys
 _LOSS_BLOCKS = 64
 _ROW_BLOCKS = 8  # per multiprocessor, for rows whose number only the GPU knows
@@ -87,7 +86,7 @@ def step(
         inputs.stage(batch, rules, lr, number)
 
     def train(inputs: _Inputs) -> DeviceArray:
-        found = _gradients(nodes, relations, inputs, rules, change=True)
+        found = _gradients(nodes, relations, inputs, rules)
         _update(nodes, relations, found, rules, inputs.rates)
         return found.loss
 
@@ -98,29 +97,6 @@ def step(
     tables = [array for table in (nodes, relations) for array in _arrays_of(table)]
     key = (rules, len(batch.heads), batch.negatives.shape, batch.weights is None, *tables)
     return work.run(key, prepare, stage, train)
-
-
-def gradients(
-    nodes: Table, relations: Table | None, batch: Batch, rules: EmbedRules
-) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Return a batch's loss and its gradients: (rows, width) float64 of nodes and of relations.
-
-    This is for examining them: ``step`` makes no dense gradients.
-    """
-    _check(nodes, relations, rules)
-    inputs = _Inputs.like(batch, rules)
-    # SGD with an lr of -1, from 0.
-    plain = EmbedRules(rules.model, rules.dim, optimizer=Optimizer.SGD)
-    inputs.stage(batch, plain, -1.0, 1)
-    found = _gradients(nodes, relations, inputs, rules, change=False)
-    sums = [
-        None if table is None else Table(cp.zeros(table.values.shape, cp.float32), None)
-        for table in (nodes, relations)
-    ]
-    assert sums[0] is not None
-    _update(sums[0], sums[1], found, plain, inputs.rates)
-    dense = [cp.zeros((1, 0), cp.float32) if table is None else table.values for table in sums]
-    return found.loss, dense[0], dense[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +134,7 @@ class _Inputs:
             "stage",
             max(len(self.rows), 1),
             *(_rows(batch.heads), _rows(batch.tails)),
-            *(_rows(batch.relations) if self.typed else _NULL, np.int64(self.edges)),
+            *(_rows(batch.relations) if self.typed else None, np.int64(self.edges)),
             *(_rows(batch.negatives), np.int64(batch.negatives.size)),
             *(*map(np.float32, numbers), self.rows, self.rates),
         )
@@ -196,10 +172,8 @@ class _Found:
     matrices: MatrixBatch | None
 
 
-def _gradients(
-    nodes: Table, relations: Table | None, inputs: _Inputs, rules: EmbedRules, *, change: bool
-) -> _Found:
-    """Return a batch's gradients; with ``change``, change rows that occur only once."""
+def _gradients(nodes: Table, relations: Table | None, inputs: _Inputs, rules: EmbedRules) -> _Found:
+    """Return a batch's gradients, and change the rows that occur only once."""
     model = rules.model.name
     edges, sides, dim = inputs.edges, len(rules.sides), rules.dim
     heads, tails, typed, negatives = inputs.heads, inputs.tails, inputs.relations, inputs.negatives
@@ -209,12 +183,14 @@ def _gradients(
     width = rules.relation_width
     values, stride = matrix(nodes.values)
     r = matrix(None if relations is None else relations.values)
-    ends = heads, tails, _NULL if typed is None else typed, np.int32(rules.inverse)
+    ends = heads, tails, typed, np.int32(rules.inverse)
     tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
+    given = (values, stride), r, ends, negatives, tiles, head_sides, inputs.weights
+    batch = TiledBatch(*given)
 
     matrices = None
     if rules.has_matrices:
-        matrices = MatrixBatch.of((values, stride), r, ends, rules, edges, head_sides)
+        matrices = MatrixBatch.of(batch)
         typed = None  # no rows with a gradient per edge
     # A negative that both sides share has one row of gradients for each.
     every = cp.repeat(negatives, sides, axis=0) if negative_sides < sides else negatives
@@ -226,7 +202,7 @@ def _gradients(
     with side_stream() as sorted_too:
         rows = sort_rows(
             (heads, tails, every.reshape(-1)),
-            2 * edges if change and matrices is None else 0,
+            2 * edges if matrices is None else 0,
             len(values) + (0 if relations is None else len(relations.values)),
             typed,
             tuple(firsts),
@@ -237,36 +213,34 @@ def _gradients(
         relation_slopes = cp.empty((slots * edges, width), cp.float32)
     node_slopes = cp.empty((2 * edges + sides * chunks * count, dim), cp.float32)
     in_negatives = node_slopes[2 * edges :]
-    ready = values, stride, r, ends, negatives, rules, tiles, head_sides, in_negatives
     splits, branch = 1, None
-    sums: DeviceArray | np.uint64 = _NULL
+    sums: DeviceArray | None = None
     read: tuple[DeviceArray, ...] = ()
     if _is_wide(rules):
-        vectors, weights = wide.multiply(*ready, inputs.weights)
+        vectors, weights = wide.multiply(batch, in_negatives)
         sorted_too.wait()
     else:
         splits, vectors, sums, weights, branch, read = _tiled(
-            *ready, inputs.weights, matrices, sorted_too
+            batch, in_negatives, matrices, sorted_too
         )
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
     if matrices is not None:
-        given = splits, vectors, sums, weights, node_slopes, losses
-        matrices.gradients(*given, exponential=exponential)
+        matrices.gradients(
+            splits, vectors, sums, weights, node_slopes, losses, exponential=exponential
+        )
     else:
-        # Without a change any order will do.
-        optimizer = rules.optimizer.name if change else Optimizer.SGD.name
-        of = f"{model}, {str(exponential).lower()}, {optimizer}, {min(tiles.pieces, 4)}"
+        exponentials = str(exponential).lower()
+        of = f"{model}, {exponentials}, {rules.optimizer.name}, {min(tiles.pieces, 4)}"
         launch(
             _EDGES_FILE,
             f"edge_gradients<{of}>",
             32 * edges,
-            *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width), *ends),
-            *(np.int64(edges), np.int32(sides), np.int32(head_sides), np.int32(splits)),
-            *(vectors, sums, weights, rows.alone if change else _NULL),
+            *(values, stride, *matrix(nodes.state), np.int32(dim), *r, np.int32(width)),
+            *(*batch.of_edges, np.int32(splits), vectors, sums, weights, rows.alone),
             *(np.float32(rules.node_penalty), np.float32(rules.relation_penalty)),
             *(np.int32(rules.power), np.int32(slots), inputs.rates, node_slopes),
-            *(_NULL if relation_slopes is None else relation_slopes, losses),
+            *(relation_slopes, losses),
         )
     partial = cp.empty(_LOSS_BLOCKS, cp.float64)
     for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
@@ -282,36 +256,23 @@ def _is_wide(rules: EmbedRules) -> bool:
 
 
 def _tiled(
-    values: DeviceArray,
-    stride: Any,
-    relations: tuple[Any, Any],
-    ends: tuple[Any, ...],
-    negatives: DeviceArray,
-    rules: EmbedRules,
-    tiles: Tiles,
-    head_sides: int,
+    batch: TiledBatch,
     in_negatives: DeviceArray,
-    edge_weights: DeviceArray | None,
     matrices: MatrixBatch | None,
     sorted_too: Branch,
 ) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
     """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
     writes gradients of negatives, and its inputs. See ``wide.multiply``."""
-    edges, sides, chunks, count, dim = (
-        tiles.edges,
-        tiles.sides,
-        tiles.chunks,
-        tiles.count,
-        rules.dim,
-    )
+    tiles, negatives = batch.tiles, batch.negatives
+    edges, sides, chunks, count = tiles.edges, tiles.sides, tiles.chunks, tiles.count
+    rules, dim = tiles.rules, tiles.rules.dim
     model, loss = rules.model.name, rules.loss.name
     asked, others = tiles.rows_of(sides * edges), tiles.rows_of(negatives.size)
     tile_rows = asked, _notes(sides * edges), others, _notes(negatives.size)
     if matrices is not None:
-        matrices.pack(negatives, tiles, *tile_rows)
+        matrices.pack(*tile_rows)
     else:
-        pack = wide.pack if dim > WIDEST else _pack
-        pack(values, stride, relations, ends, negatives, tiles, head_sides, *tile_rows)
+        (wide.pack if dim > WIDEST else _pack)(batch, *tile_rows)
 
     splits = tiles.splits(queries=True)
     vectors = cp.empty((splits, sides * edges, dim), cp.float32)
@@ -324,7 +285,7 @@ def _tiled(
         f"finish_rows<{model}, {loss}>",
         sides * edges,
         *(sums, np.int64(sides * edges), np.int32(splits), *tiles.loss_numbers()),
-        *(_NULL if edge_weights is None else edge_weights, np.int64(edges)),
+        *(batch.weights, np.int64(edges)),
         *(tile_rows[1], weights),
     )
     sorted_too.wait()
@@ -334,7 +295,7 @@ def _tiled(
         pieces = in_negatives
         if shared > 1:
             pieces = cp.empty((shared, *in_negatives.shape), cp.float32)
-        tiles.run(False, shared, tile_rows, pieces, _NULL, edge_weights)
+        tiles.run(False, shared, tile_rows, pieces, None, batch.weights)
         if shared > 1:
             launch(
                 _PRODUCT_FILE,
@@ -347,33 +308,26 @@ def _tiled(
 
 
 def _pack(
-    values: DeviceArray,
-    stride: Any,
-    relations: tuple[Any, Any],
-    ends: tuple[Any, ...],
-    negatives: DeviceArray,
-    tiles: Tiles,
-    head_sides: int,
+    batch: TiledBatch,
     queries: DeviceArray,
     query_notes: DeviceArray,
     others: DeviceArray,
     negative_notes: DeviceArray,
 ) -> None:
     """Write queries and negatives in the format of tiles, a row's values in registers at once."""
-    rules, edges, width = tiles.rules, tiles.edges, np.int32(tiles.width)
-    of_nodes = values, stride, np.int32(rules.dim)
+    tiles, negatives = batch.tiles, batch.negatives
+    model, width = tiles.rules.model.name, np.int32(tiles.width)
     launch(
         _EDGES_FILE,
-        f"pack_queries<{rules.model.name}, {tiles.pieces}>",
-        32 * edges,
-        *(*of_nodes, *relations, *ends, np.int64(edges), np.int32(tiles.sides)),
-        *(np.int32(head_sides), width, queries, query_notes),
+        f"pack_queries<{model}, {tiles.pieces}>",
+        32 * tiles.edges,
+        *(*batch.of_nodes, *batch.relations, *batch.of_edges, width, queries, query_notes),
     )
     launch(
         _EDGES_FILE,
-        f"pack_rows<{rules.model.name}, {pieces_of(tiles.width)}>",
+        f"pack_rows<{model}, {pieces_of(tiles.width)}>",
         32 * negatives.size,
-        *(*of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
+        *(*batch.of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
     )
 
 
@@ -388,7 +342,7 @@ def _update(
         relations = None
     slopes: tuple[Any, ...] = (
         *(found.node_slopes, np.int32(found.node_slopes.shape[1]), np.int64(len(nodes.values))),
-        *(np.int64(len(found.node_slopes)), _NULL, np.int32(0)),
+        *(np.int64(len(found.node_slopes)), None, np.int32(0)),
     )
     if found.relation_slopes is not None:
         slopes = (*slopes[:4], found.relation_slopes, np.int32(found.relation_slopes.shape[1]))
@@ -407,7 +361,7 @@ def _update(
     launch_blocks(
         _UPDATE_FILE,
         f"update_rows<{rules.optimizer.name}>",
-        min(-(-count // 8), _ROW_BLOCKS * processors(cp.cuda.Device().id)),
+        min(-(-count // 8), _ROW_BLOCKS * processors()),
         256,
         *(found.rows.keys, np.int64(count), found.rows.listed, found.rows.begins),
         *(np.int64(folded), *slopes),

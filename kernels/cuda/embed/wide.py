@@ -16,13 +16,11 @@ import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, Tiles
+from penstock.kernels.cuda.embed.tiles import NOTE, WEIGHTS, TiledBatch
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.cuda.product import product
-from penstock.kernels.embed_rules import EmbedRules
 
 _FILE, _PRODUCT_FILE = "embed/wide", "embed/product"
-_NULL = np.uint64(0)
 _THREADS, _MOST_BLOCKS = 256, 1 << 16
 SCORES = 1 << 26  # in memory at a time: 256 MiB
 
@@ -34,58 +32,40 @@ def prepare() -> None:
 
 
 def pack(
-    values: DeviceArray,
-    stride: Any,
-    relations: tuple[Any, Any],
-    ends: tuple[Any, ...],
-    negatives: DeviceArray,
-    tiles: Tiles,
-    head_sides: int,
+    batch: TiledBatch,
     queries: DeviceArray,
     query_notes: DeviceArray,
     others: DeviceArray,
-    negative_notes: Any = _NULL,
+    negative_notes: DeviceArray | None = None,
 ) -> None:
     """Write queries and negatives one after another, rows of any width, with their notes."""
-    edges, of_nodes = tiles.edges, (values, stride, np.int32(tiles.rules.dim))
+    tiles, negatives = batch.tiles, batch.negatives
     launch(
         _FILE,
         f"wide_queries<{tiles.rules.model.name}>",
-        32 * edges,
-        *(*of_nodes, *relations, *ends, np.int64(edges), np.int32(tiles.sides)),
-        *(np.int32(head_sides), queries, query_notes),
+        32 * tiles.edges,
+        *(*batch.of_nodes, *batch.relations, *batch.of_edges, queries, query_notes),
     )
     launch(
         _FILE,
         "wide_negatives",
         32 * negatives.size,
-        *(*of_nodes, negatives, np.int64(negatives.size), others, negative_notes),
+        *(*batch.of_nodes, negatives, np.int64(negatives.size), others, negative_notes),
     )
 
 
-def multiply(
-    values: DeviceArray,
-    stride: Any,
-    relations: tuple[Any, Any],
-    ends: tuple[Any, ...],
-    negatives: DeviceArray,
-    rules: EmbedRules,
-    tiles: Tiles,
-    head_sides: int,
-    in_negatives: DeviceArray,
-    edge_weights: DeviceArray | None,
-) -> tuple[DeviceArray, DeviceArray]:
+def multiply(batch: TiledBatch, in_negatives: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     """Return sums of weighted negatives, and the weights of rows that edges.cu reads.
 
     in_negatives  out: gradients of negatives, (sides, chunks, count, dim)
-    edge_weights  of edges, relative to the largest, which comes last; or None
     """
+    tiles, negatives = batch.tiles, batch.negatives
     edges, sides, chunk, chunks = tiles.edges, tiles.sides, tiles.chunk, tiles.chunks
-    count, dim = tiles.count, rules.dim
+    count, dim = tiles.count, tiles.rules.dim
     queries = cp.empty((sides * edges, dim), cp.float32)
     notes = cp.empty((sides * edges, NOTE // 4), cp.float32)
     others = cp.empty((negatives.size, dim), cp.float32)
-    pack(values, stride, relations, ends, negatives, tiles, head_sides, queries, notes, others)
+    pack(batch, queries, notes, others)
     vectors = cp.empty((sides * edges, dim), cp.float32)
     weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
     most = min(chunk, edges)
@@ -108,13 +88,13 @@ def multiply(
                 here = part.stop - part.start
                 found = scores[:here]
                 product(queries[part], rows[of, c].T, found, tf32=True)
-                own: tuple[Any, Any] = _NULL, _NULL
-                if edge_weights is not None:
-                    own = edge_weights[part.start - side * edges :], edge_weights[edges:]
+                own: tuple[Any, Any] = None, None
+                if batch.weights is not None:
+                    own = batch.weights[part.start - side * edges :], batch.weights[edges:]
                 if here and count:
                     launch_blocks(
                         _FILE,
-                        f"weigh_scores<{rules.loss.name}>",
+                        f"weigh_scores<{tiles.rules.loss.name}>",
                         min(here, _MOST_BLOCKS),
                         _THREADS,
                         *(found, np.int64(here), np.int64(count), notes[part], ids[of, c]),

@@ -12,14 +12,13 @@ from numpy.typing import DTypeLike
 from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.gnn_rules import Dropout, Epilogue
 
-NULL = np.uint64(0)
 _SUMMING_BLOCKS = 1024  # the most that share a sum; the same on every GPU
 
 
 def vector(array: AnyArray | None, x: DeviceArray) -> Any:
-    """Return a contiguous array of x's type; a null pointer for None."""
+    """Return a contiguous array of x's type; None for None."""
     if array is None:
-        return NULL
+        return None
     ready = array.dtype == x.dtype and array.flags.c_contiguous
     return array if ready else cp.ascontiguousarray(array, x.dtype)
 
@@ -27,7 +26,7 @@ def vector(array: AnyArray | None, x: DeviceArray) -> Any:
 def matrix(array: AnyArray | None) -> tuple[Any, np.int64]:
     """Return an array of rows, and their stride in values."""
     if array is None:
-        return NULL, np.int64(0)
+        return None, np.int64(0)
     assert array.shape[1] <= 1 or array.strides[1] == array.itemsize, array.strides
     return array, np.int64(array.strides[0] // array.itemsize)
 
@@ -61,13 +60,13 @@ def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
     step."""
     kind = x.dtype.type
     if drop is None:
-        return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
+        return None, np.uint64(0), np.uint32(0), np.uint32(0), None, np.uint64(0), kind(1)
     return (
         cp.ascontiguousarray(drop.ids, np.int64),
         np.uint64(drop.seed & (2**64 - 1)),
         np.uint32(drop.stream),
         np.uint32(drop.step & (2**32 - 1)),
-        NULL if drop.epoch_at is None else flat(drop.epoch_at, np.uint32),
+        None if drop.epoch_at is None else flat(drop.epoch_at, np.uint32),
         np.uint64(drop.below),
         kind(drop.scale),
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import cupy as cp
 
-from penstock.kernels.cuda.walk.tables import deciding, pointer
+from penstock.kernels.cuda.module import processors
+from penstock.kernels.cuda.walk.tables import deciding
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
@@ -16,7 +16,7 @@ _THREADS = 256  # of a block
 
 def resident_walks(rows: WalkGraph, rules: WalkRules) -> int:
     """Return how many walks run at once on the current GPU."""
-    return _multiprocessors(cp.cuda.Device().id) * _blocks(rows, rules) * _THREADS
+    return processors() * _blocks(rows, rules) * _THREADS
 
 
 def _blocks(rows: WalkGraph, rules: WalkRules) -> int:
@@ -25,24 +25,19 @@ def _blocks(rows: WalkGraph, rules: WalkRules) -> int:
     return (5 if deciding(rows, rules) == Sampler.REJECTION else 6) - rules.second_order
 
 
-@cache
-def _multiprocessors(device: int) -> int:
-    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
-
-
 def step_arguments(rows: WalkGraph, rules: WalkRules) -> tuple[Any, ...]:
     """Return the first arguments of a kernel that makes steps, for packed rows."""
     packed = rows.packed
     schema = cp.asarray(rules.schema, cp.int32) if rules.schema else None
     return (
         packed.rows,
-        pointer(packed.adjacent),
+        packed.adjacent,
         rows.adjacency[1],
         rows.indices,
-        pointer(packed.edges),
-        pointer(rows.weights),
-        pointer(rows.prefix),
-        pointer(rows.times),
+        packed.edges,
+        rows.weights,
+        rows.prefix,
+        rows.times,
         cp.int32(rows.groups),
         cp.uint64(rules.seed & (2**64 - 1)),
         cp.uint32(Stream.WALK_STEP),
@@ -53,7 +48,7 @@ def step_arguments(rows: WalkGraph, rules: WalkRules) -> tuple[Any, ...]:
         cp.float64(rules.far_factor),
         cp.float64(rules.largest_factor),
         cp.int32(rules.symmetric),
-        pointer(schema),
+        schema,
         cp.int32(len(rules.schema)),
         cp.int32(rules.cyclic),
         cp.int32(rules.timed),

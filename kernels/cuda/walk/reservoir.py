@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 
 from penstock.arrays import AnyArray, DeviceArray
-from penstock.kernels.cuda.module import c_name, launch_blocks
+from penstock.kernels.cuda.module import c_name, launch_blocks, processors
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
@@ -53,8 +53,7 @@ def walk_reservoir(
     if not len(walks):
         return paths
     kind = _kind(rows, rules, method)
-    processors = cp.cuda.Device().attributes["MultiProcessorCount"]
-    blocks = min(processors * resident_blocks, len(walks))
+    blocks = min(processors() * resident_blocks, len(walks))
     counter = cp.zeros(1, cp.uint64)
     launch_blocks(
         "walk/reservoir",
@@ -112,7 +111,7 @@ def _graph(rows: WalkGraph, rules: WalkRules, method: str) -> list[Any]:
         cp.float64(rules.return_factor),
         cp.float64(rules.far_factor),
         cp.int32(flags),
-        _array(rules.schema, cp.int32) if rules.schema else cp.uint64(0),
+        _array(rules.schema, cp.int32) if rules.schema else None,
         cp.int32(len(rules.schema)),
     ]
 
@@ -129,7 +128,7 @@ def _rules(rules: WalkRules) -> list[Any]:
 
 def _array(array: AnyArray | tuple[int, ...] | None, dtype: Any) -> Any:
     if array is None:
-        return cp.uint64(0)
+        return None
     found: DeviceArray = cp.ascontiguousarray(cp.asarray(array, dtype))
     return found.copy() if found.data.ptr % _VECTOR else found
 

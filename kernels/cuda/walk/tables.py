@@ -18,7 +18,6 @@ from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 _FILE = "walk/tables"
 _LONG = 2048  # rows with more edges take a block, others a warp
 _PIECE = 1024  # kPiece of walk/relations.cu
-_NULL = cp.uint64(0)
 _NONE = np.iinfo(np.int64).max
 
 
@@ -37,11 +36,6 @@ class Packed:
     edges: DeviceArray | None
 
 
-def pointer(array: AnyArray | None) -> Any:
-    """Return the kernel argument for an array that may be missing."""
-    return _NULL if array is None else array
-
-
 def check_weights(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, int, int]:
     """Return the largest weight of each row, the first bad edge and the first row of only zeros."""
     bounds, first = _bounds(indptr, weights)
@@ -57,7 +51,7 @@ def _bounds(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, Device
 
 def _by_row(kernel: str, ids: str, indptr: AnyArray, inputs: list[Any], outputs: list[Any]) -> None:
     long = cp.flatnonzero(cp.diff(indptr) > _LONG).astype(cp.int64)
-    for size, listed, count in ((32, _NULL, len(indptr) - 1), (256, long, len(long))):
+    for size, listed, count in ((32, None, len(indptr) - 1), (256, long, len(long))):
         launch(
             _FILE,
             f"{kernel}<{size}{ids}>",
@@ -147,7 +141,7 @@ def _records(rows: WalkGraph, words: int) -> DeviceArray:
 def _row_records(indptr: AnyArray, bounds: AnyArray | None) -> DeviceArray:
     records = cp.empty((len(indptr) - 1, 4), cp.int32)
     count = cp.int64(len(records))
-    launch(_FILE, "pack_rows", len(records), indptr, pointer(bounds), count, records)
+    launch(_FILE, "pack_rows", len(records), indptr, bounds, count, records)
     return records
 
 
@@ -186,9 +180,9 @@ def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
         counts,
         ends[1:],
         rows.indices,
-        pointer(rows.weights),
-        pointer(rows.times),
-        *(pointer(column) for column in picked.values()),
+        rows.weights,
+        rows.times,
+        *picked.values(),
     )
     cells = first_piece[:-1, None] * groups + cp.arange(groups)[None, :] * pieces[:, None]
     indptr = cp.empty(nodes * groups + 1, cp.int64)

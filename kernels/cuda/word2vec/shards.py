@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.module import launch_blocks, processors
 from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
 
 _FILE = "word2vec/shards"
@@ -98,10 +97,5 @@ def _columns_together(count: int, *arrays: DeviceArray) -> int:
 
 
 def _blocks(threads: int) -> int:
-    most = _multiprocessors(cp.cuda.Device().id) * _BLOCKS
+    most = processors() * _BLOCKS
     return max(1, min(-(-threads // _THREADS), most))
-
-
-@cache
-def _multiprocessors(device: int) -> int:
-    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])

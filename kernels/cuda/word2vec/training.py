@@ -24,7 +24,6 @@ from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Senten
 
 _FILE, _START_FILE = "word2vec/train", "word2vec/start"
 _LANES = 32
-_NULL = np.uint64(0)
 _of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # results of shares()
 _CROWD = 0.4  # times 1 / lr: concurrent rows of one word whose changes add up
 
@@ -115,7 +114,7 @@ def begin(
         blocks,
         chosen.warps * _LANES,
         *(vectors_in, vectors_out, np.int32(dimension)),
-        *((_NULL, _NULL) if teams == 1 else shares(noise, lrs, rules, teams * copies)),
+        *((None, None) if teams == 1 else shares(noise, lrs, rules, teams * copies)),
         *(tokens, offsets, np.int64(length), lrs, np.int64(count)),
         *(np.uint64(sentences.first), np.uint64(sentences.epoch << SENTENCE_BITS)),
         *(first_piece, np.int64(row_pieces), np.int32(piece)),
@@ -179,7 +178,7 @@ def _expected(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceAr
 def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:
     if sentences.offsets is None:
         length = tokens.shape[1]
-        return _NULL, length, _NULL, -(-length // piece)
+        return None, length, None, -(-length // piece)
     offsets = cp.ascontiguousarray(cp.asarray(sentences.offsets, cp.int64))
     first_piece = cp.zeros(len(offsets), cp.int64)
     count, pieces = len(offsets) - 1, cp.empty(len(offsets) - 1, cp.int64)
@@ -190,7 +189,7 @@ def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any,
 
 
 def _draws(noise: Noise, rules: Word2vecRules) -> tuple[Any, ...]:
-    keep = _NULL if noise.keep is None else cp.ascontiguousarray(cp.asarray(noise.keep, cp.uint32))
+    keep = None if noise.keep is None else cp.ascontiguousarray(cp.asarray(noise.keep, cp.uint32))
     return (
         cp.ascontiguousarray(cp.asarray(noise.chance, cp.uint32)),
         cp.ascontiguousarray(cp.asarray(noise.alias, cp.int32)),

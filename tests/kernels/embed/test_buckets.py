@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.csr import CSR, offsets_of
-from penstock.kernels.bucket_rules import BLOCK
+from penstock.kernels.bucket_rules import BLOCK, Runs
 from penstock.kernels.cpu import buckets as cpu
 from penstock.kernels.naive import buckets as naive
 
@@ -41,18 +41,18 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     first = int(rng.integers(0, nodes))
     csr = csr.row_range(first, nodes)
     drawn = (groups, 2**40 + seed, int(rng.integers(0, 2**35)))
-    rows, where = (csr.indptr, csr.indices), (first, starts, positions)
-    counts = naive.count_edges(*rows, *where, *drawn)
+    where = csr, starts, positions
+    counts = naive.count_edges(*where, *drawn)
     assert counts.shape == (n * n * groups,)
     assert counts.sum() == csr.edges
-    np.testing.assert_array_equal(cpu.count_edges(*rows, *where, *drawn), counts)
+    np.testing.assert_array_equal(cpu.count_edges(*where, *drawn), counts)
     at = offsets_of(counts)[:-1]
     found = []
     for kernels in (naive, cpu):
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
         weights = np.full(csr.edges, -1, np.float32)
         into = heads, tails, *((relations, weights) if typed else (None, None))
-        kernels.scatter_edges(*rows, csr.relations, csr.weights, *where, at, *into, *drawn)
+        kernels.scatter_edges(*where, at, into, *drawn)
         found.append((heads, tails, relations, weights))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -73,7 +73,7 @@ def test_a_bucket_is_shuffled_as_the_twin_does_it():
         heads, tails = np.arange(300, dtype=np.int32), np.arange(300, dtype=np.int32) + 1000
         relations = np.arange(300, dtype=np.int32) + 5000
         weights = heads.astype(np.float32)
-        kernels.shuffle_edges(heads, tails, relations, weights, 2**40 + 3, first)
+        kernels.shuffle_edges((heads, tails, relations, weights), 2**40 + 3, first)
         found.append(heads)
         np.testing.assert_array_equal(tails, heads + 1000)
         np.testing.assert_array_equal(relations, heads + 5000)
@@ -81,14 +81,14 @@ def test_a_bucket_is_shuffled_as_the_twin_does_it():
         assert sorted(heads) == list(range(300))
     np.testing.assert_array_equal(*found)
     assert (found[0] == np.arange(300)).mean() < 0.1
-    cpu.shuffle_edges(empty := np.empty(0, np.int32), empty, None, None, 0, 0)
+    cpu.shuffle_edges((empty := np.empty(0, np.int32), empty, None, None), 0, 0)
 
 
 def test_every_order_of_a_bucket_is_as_likely():
     counts = {}
     for trial in range(6000):
         heads = np.arange(3, dtype=np.int32)
-        cpu.shuffle_edges(heads, heads.copy(), None, None, 5, 3 * trial)
+        cpu.shuffle_edges((heads, heads.copy(), None, None), 5, 3 * trial)
         counts[tuple(heads)] = counts.get(tuple(heads), 0) + 1
     assert len(counts) == 6
     assert sum((c - 1000) ** 2 / 1000 for c in counts.values()) < 20.5  # p = 0.001, 5 degrees
@@ -137,7 +137,7 @@ def test_mixed_edges_are_all_edges_of_their_runs_once(seed, sizes, typed):
                 np.empty(n, np.int32) if typed else None,
                 None if typed else np.empty(n, np.float32),
             )
-            given = heads, tails, relations, weights, begins, offsets, *raised, keys
+            given = (heads, tails, relations, weights), Runs(begins, offsets, *raised, keys)
             kernels.mix_edges(*given, count, start, out)
             got += list(zip(*(a for a in out if a is not None), strict=True))
         found.append(got)
@@ -159,8 +159,8 @@ def test_batches_are_samples_of_all_runs():
     zero = np.zeros(3, np.int64)
     for start in (0, 40_000, 90_000):
         out = *np.empty((2, 8000), np.int64), None, None
-        given = edges, edges, None, None, offsets[:-1], offsets, zero, zero, cpu.mix_keys(0, start)
-        cpu.mix_edges(*given, 100_000, start, out)
+        runs = Runs(offsets[:-1], offsets, zero, zero, cpu.mix_keys(0, start))
+        cpu.mix_edges((edges, edges, None, None), runs, 100_000, start, out)
         shares = np.bincount(out[0], minlength=3) / 8000
         # 500 blocks: a standard deviation of 0.022.
         np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.09)
@@ -183,23 +183,15 @@ def test_edges_are_mixed_on_a_gpu_as_on_the_cpu(row, wide, typed):
     begins, raised = offsets[:-1] + 5, [rng.integers(0, 10**6, 4) for _ in range(2)]
     found = []
     for kernels, xp in ((cpu, np), (cuda, cp)):
-        given = [
-            None if array is None else xp.asarray(array)
-            for array in (
-                heads,
-                tails,
-                relations,
-                weights,
-                begins,
-                offsets,
-                *raised,
-                cpu.mix_keys(4, 2),
-            )
-        ]
+        columns = tuple(
+            None if column is None else xp.asarray(column)
+            for column in (heads, tails, relations, weights)
+        )
+        runs = Runs(*map(xp.asarray, (begins, offsets, *raised, cpu.mix_keys(4, 2))))
         kinds = wide, wide, "i4" if typed else None, None if typed else "f4"
         out = tuple(None if kind is None else xp.empty(5000, kind) for kind in kinds)
         for start in (0, 777, count - 5000):
-            kernels.mix_edges(*given, count, start, out)
+            kernels.mix_edges(columns, runs, count, start, out)
             found.append([None if array is None else array.copy() for array in out])
     for one, other in zip(found[:3], found[3:], strict=True):
         for mine, theirs in zip(one, other, strict=True):

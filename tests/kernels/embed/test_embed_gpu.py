@@ -20,6 +20,7 @@ DISTANCES = pytest.mark.parametrize(
     "model", [Model.TRANSE_L1, Model.TRANSE_L2, Model.ROTATE], ids=lambda model: model.name
 )
 TAIL, HEAD = Side.TAIL, Side.HEAD
+_LONG = 2.0**40
 
 
 @pytest.fixture
@@ -88,11 +89,23 @@ def in_halves(rules):
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= 512)
 
 
+def gradients(cuda, nodes, relations, batch, rules):
+    """Return a batch's loss and gradients: what a step of SGD subtracts, so long that only that is
+    left of rows."""
+    tables = [table and replace(table, values=table.values.copy()) for table in (nodes, relations)]
+    loss = cuda.step(*tables, batch, replace(rules, optimizer=Optimizer.SGD), _LONG)
+    found = [
+        old and (old.values.astype("f8") - new.values) / _LONG
+        for old, new in zip((nodes, relations), tables, strict=True)
+    ]
+    return loss, *found
+
+
 def compare_gradients(cuda, rules, edges=11, count=7, nodes=30, relations=4, **how):
     tables = tables_of(rules, nodes, relations)
     batch = batch_of(rules, edges, count, nodes, relations, **how)
     loss, *slopes = naive.gradients(*tables, batch, rules)
-    got_loss, *got_slopes = cuda.gradients(*map(put, tables), put(batch), rules)
+    got_loss, *got_slopes = gradients(cuda, *map(put, tables), put(batch), rules)
     close = 2e-3 if in_halves(rules) else 2e-5
     assert float(got_loss) == pytest.approx(loss, rel=close)
     if rules.model == Model.ROTATE and rules.dim > 512:
@@ -168,7 +181,7 @@ def test_rows_of_any_size(cuda, loss, size):
     batch = replace(batch, heads=np.minimum(even, 88), tails=odd, negatives=batch.negatives | 1)
     batch.negatives[1] &= ~1
     expected, slope, _ = naive.gradients(nodes, None, batch, rules)
-    got, got_slope, _ = cuda.gradients(put(nodes), None, put(batch), rules)
+    got, got_slope, _ = gradients(cuda, put(nodes), None, put(batch), rules)
     assert float(got) == pytest.approx(expected, rel=2e-3)
     for part in (slice(0, None, 2), slice(1, None, 2)):
         largest = np.abs(slope[part]).max()
@@ -185,7 +198,7 @@ def test_l2_distances_of_rows_of_any_size(cuda, loss, size):
     relations.values[:] *= size
     batch = batch_of(rules, 77, 50, 90, 4)
     expected, slope, _ = naive.gradients(nodes, relations, batch, rules)
-    got, got_slope, _ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    got, got_slope, _ = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     assert float(got) == pytest.approx(expected, rel=2e-3)
     np.testing.assert_allclose(got_slope.get(), slope, atol=3e-3 * np.abs(slope).max())
 
@@ -200,13 +213,13 @@ def test_l2_distances_of_rows_that_meet(cuda, loss, dim):
     nodes.values[30:60] = nodes.values[:30]
     batch = batch_of(rules, 77, 50, 90, 4)
     expected, slope, typed = naive.gradients(nodes, relations, batch, rules)
-    got, got_slope, got_typed = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    got, got_slope, got_typed = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     # Distances of 0 count as what rounding leaves of them, a thousandth of a row's size.
     assert float(got) == pytest.approx(expected, rel=5e-3)
     for mine, truth in ((got_slope, slope), (got_typed, typed)):
         np.testing.assert_allclose(mine.get(), truth, atol=5e-3 * np.abs(slope).max())
     nodes.values[30:60] *= 1 + 1e-6
-    found = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    found = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     assert all(np.isfinite(array.get()).all() for array in found)
     named = np.bincount(
         np.concatenate([batch.heads, batch.tails, batch.negatives.ravel()]), minlength=90
@@ -243,7 +256,7 @@ def test_l2_distances_of_splits_without_a_tile(cuda, monkeypatch, dim):
     _, slope, _ = naive.gradients(*tables_of(rules, 500, 4), batch, rules)
     given = put(batch)
     for _ in range(50):
-        _, got, _ = cuda.gradients(*tables, given, rules)
+        _, got, _ = gradients(cuda, *tables, given, rules)
         assert bool(cp.isfinite(got).all())
     np.testing.assert_allclose(got.get(), slope, atol=5e-3 * np.abs(slope).max())
 
@@ -255,7 +268,7 @@ def test_l2_distances_far_from_the_origin(cuda):
     batch = batch_of(rules, 77, 50, 90, 4)
     nodes.values[:] += 8
     expected, slope, _ = naive.gradients(nodes, relations, batch, rules)
-    got, got_slope, _ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    got, got_slope, _ = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     assert float(got) == pytest.approx(expected, rel=5e-3)
     np.testing.assert_allclose(got_slope.get(), slope, atol=1e-2 * np.abs(slope).max())
 
@@ -339,7 +352,7 @@ def test_rows_named_very_often(cuda, edges):
     batch.negatives[:] = 7
     batch.negatives[:, :, 0] = 3
     loss, *slopes = naive.gradients(nodes, relations, batch, rules)
-    got, *got_slopes = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    got, *got_slopes = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     assert float(got) == pytest.approx(loss, rel=1e-3)  # two negatives: nothing averages out
     for ours, slope in zip(got_slopes, slopes, strict=True):
         np.testing.assert_allclose(ours.get(), slope, atol=1e-3 * np.abs(slope).max())
@@ -420,7 +433,7 @@ def test_nan_of_wide_rows_is_seen_in_the_loss(cuda, model, loss):
     nodes, relations = tables_of(rules, 20, 2)
     batch = batch_of(rules, 10, 6, 20, 2)
     nodes.values[batch.negatives[1, 1, 3], -1] = np.nan  # of the last slice
-    got, *_ = cuda.gradients(put(nodes), put(relations), put(batch), rules)
+    got, *_ = gradients(cuda, put(nodes), put(relations), put(batch), rules)
     assert np.isnan(float(got))
 
 
@@ -464,7 +477,7 @@ def test_wide_rows_without_a_negative_left(cuda):
     batch.tails[:] = 5
     batch.negatives[:] = 5
     loss, *slopes = naive.gradients(*tables, batch, rules)
-    got_loss, *got = cuda.gradients(*map(put, tables), put(batch), rules)
+    got_loss, *got = gradients(cuda, *map(put, tables), put(batch), rules)
     assert float(got_loss) == pytest.approx(loss, rel=2e-3)
     for found, slope in zip(got, slopes, strict=True):
         np.testing.assert_allclose(found.get(), slope, rtol=2e-3, atol=2e-3 * np.abs(slope).max())

@@ -5,8 +5,10 @@ the kernel's.
 """
 
 import errno
+import os
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.kernels.naive.queues import Queues
 from penstock.kernels.queue_rules import ALIGNMENT, Operation, Producer, QueueFormat, Status, tag
+from penstock.workers.embed.storage.direct import open_direct
 from penstock.workers.embed.storage.queue_controller import Controller
 
 SMALL = QueueFormat(entries=4, page_bytes=8192)
@@ -48,6 +51,17 @@ def side(request):
     return Side(request.param)
 
 
+@contextmanager
+def serving(made, path):
+    path.touch()
+    opened, _ = open_direct(path)
+    try:
+        with Controller(made.shared, [opened], threads=2) as controller:
+            yield controller
+    finally:
+        os.close(opened)
+
+
 def some_bytes(blocks, seed=0):
     return np.random.default_rng(seed).integers(0, 256, blocks * ALIGNMENT, np.uint8)
 
@@ -59,7 +73,7 @@ def test_write_then_read(side, tmp_path, queues, blocks, producer):
     path, data, offset = tmp_path / "pages", some_bytes(blocks, blocks), 3 * ALIGNMENT
     made = side.queues(queues, SMALL)
     pages = -(-data.size // SMALL.page_bytes)
-    with Controller(made.shared, [path], threads=2) as controller:
+    with serving(made, path) as controller:
         sent = made.transfer(Operation.WRITE, 0, offset, side.put(data), producer=producer)
         assert list(side.get(sent)) == [Status.DONE, pages]
         assert path.read_bytes()[offset:] == data.tobytes()
@@ -73,12 +87,12 @@ def test_write_then_read(side, tmp_path, queues, blocks, producer):
 def test_errors_of_the_system_come_back(side, tmp_path):
     (tmp_path / "short").write_bytes(bytes(ALIGNMENT))
     made = side.queues(1, SMALL)
-    with Controller(made.shared, [tmp_path / "short"]):
+    with serving(made, tmp_path / "short"):
         data = side.put(some_bytes(40))
         ends = made.transfer(Operation.READ, 0, 0, data)
         assert side.get(ends)[0] == errno.EIO  # the file ends before
     made = side.queues(1, SMALL)
-    with Controller(made.shared, [tmp_path / "short"]):
+    with serving(made, tmp_path / "short"):
         missing = made.transfer(Operation.READ, 5, 0, data)
         assert list(side.get(missing)) == [errno.EBADF, 0]
 
@@ -88,7 +102,7 @@ def test_no_transfer_waits_for_ever(side, tmp_path):
     silent = made.transfer(Operation.READ, 0, 0, data, patience=0.05)
     assert list(side.get(silent)) == [Status.TIMED_OUT, 0]
     made = side.queues(1, SMALL)
-    Controller(made.shared, [tmp_path / "file"]).close()
+    Controller(made.shared).close()
     gone = made.transfer(Operation.READ, 0, 0, data)
     assert list(side.get(gone)) == [Status.STOPPED, 0]
 

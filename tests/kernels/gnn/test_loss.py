@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from penstock.kernels.gnn_rules import Graded
 from penstock.kernels.naive import loss as naive
 
 ROWS = 41
@@ -34,8 +35,8 @@ def compare(backend, name, logits, truth, wanted, first=2, last=ROWS - 1):
         value, sums = put(logits.copy()), put(np.ones((3, 4)))
         apart = put(np.full_like(logits, 7))
         grad = {"none": None, "apart": apart, "in place": value}[wanted]
-        given = [put(each) for each in truth]
-        getattr(module, name)(value, *given, put(roles_of()), 0.1, grad, sums, first, last)
+        rows, given = Graded(value, put(roles_of()), 0.1, grad, sums), map(put, truth)
+        getattr(module, name)(rows, *given, first, last)
         found.append([backend.get(each) for each in (sums, apart, value)])
     for ours, expected in zip(found[1], found[0], strict=True):
         np.testing.assert_allclose(ours, expected, **TOLERANCE)
@@ -65,8 +66,8 @@ def test_the_first_of_the_largest_is_right_and_nan_is_the_largest(backend, width
     right = (np.argmax(logits, axis=1) == labels).sum()
     assert 250 <= right < 500
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.zeros_like(logits))
-    given = [backend.put(each) for each in (logits, labels, splits)]
-    backend.module("loss").cross_entropy(*given, 1, grad, sums, 0, 500)
+    rows = Graded(backend.put(logits), backend.put(splits), 1, grad, sums)
+    backend.module("loss").cross_entropy(rows, backend.put(labels), 0, 500)
     assert backend.get(sums)[0, 1:].tolist() == [500, right, 500]
     strange = np.isnan(logits).any(axis=1) | np.isinf(logits[:, 0])
     np.testing.assert_array_equal(
@@ -91,7 +92,7 @@ def test_squared_error_equals_naive(backend, wanted):
 
 def test_naive_cross_entropy_is_the_softmax_of_scipy():
     logits, labels, splits, sums = normal((ROWS, 9)), class_numbers(9), roles_of(), np.zeros((3, 4))
-    naive.cross_entropy(logits, labels, splits, 1, None, sums, 0, ROWS)
+    naive.cross_entropy(Graded(logits, splits, 1, None, sums), labels, 0, ROWS)
     for split in range(3):
         chosen = (splits == split) & (labels >= 0)
         terms = -scipy.special.log_softmax(logits, axis=1)[np.arange(ROWS), labels][chosen]
@@ -103,7 +104,8 @@ def test_naive_cross_entropy_is_the_softmax_of_scipy():
 def test_naive_binary_cross_entropy_is_the_logarithm_of_expit():
     logits, (indptr, classes, truth) = normal((ROWS, 9)), class_lists(9)
     splits, sums = roles_of(), np.zeros((3, 4))
-    naive.binary_cross_entropy(logits, indptr, classes, splits, 1, None, sums, 0, ROWS)
+    rows = Graded(logits, splits, 1, None, sums)
+    naive.binary_cross_entropy(rows, indptr, classes, 0, ROWS)
     signed = np.where(truth, logits, -logits)
     for split in range(3):
         chosen = splits == split
@@ -126,7 +128,7 @@ def test_naive_gradients_are_those_of_finite_differences(name):
 
     def loss(value, grad=None):
         sums = np.zeros((3, 4))
-        getattr(naive, name)(value, *truth, splits, 0.25, grad, sums, 0, ROWS)
+        getattr(naive, name)(Graded(value, splits, 0.25, grad, sums), *truth, 0, ROWS)
         return sums[0, 0] * 0.25
 
     grad = np.empty_like(logits)
@@ -145,13 +147,14 @@ def test_logits_may_be_large(backend):
     ours, splits = backend.module("loss"), backend.put(np.zeros(3, np.int8))
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
     labels = backend.put(np.array([1, 0, 2], np.int32))
-    ours.cross_entropy(backend.put(logits), labels, splits, 1, grad, sums, 0, 3)
+    ours.cross_entropy(Graded(backend.put(logits), splits, 1, grad, sums), labels, 0, 3)
     assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(3) + np.log1p(np.exp(-10)))
     np.testing.assert_allclose(backend.get(grad)[0], [1, -1, 0], atol=1e-6)
 
     sums = backend.put(np.zeros((3, 4)))
     lists = backend.put(np.array([0, 1, 1, 1])), backend.put(np.array([1], np.int32))
-    ours.binary_cross_entropy(backend.put(logits), *lists, splits, 1, grad, sums, 0, 3)
+    rows = Graded(backend.put(logits), splits, 1, grad, sums)
+    ours.binary_cross_entropy(rows, *lists, 0, 3)
     assert backend.get(sums)[0, 0] == pytest.approx(20_000 + np.log(2) + 270)
     assert np.isfinite(backend.get(grad)).all()
 
@@ -165,15 +168,16 @@ def test_a_loss_of_values_that_are_not_finite_is_not_finite(backend, bad, place,
     logits[1, place] = bad
     sums, grad = backend.put(np.zeros((3, 4))), backend.put(np.empty_like(logits))
     labels = backend.put(np.array([1, 2], np.int32))
-    ours.cross_entropy(backend.put(logits), labels, splits, 1, grad, sums, 0, 2)
+    ours.cross_entropy(Graded(backend.put(logits), splits, 1, grad, sums), labels, 0, 2)
     assert np.isnan(backend.get(sums)[0, 0])
 
     sums = backend.put(np.zeros((3, 4)))
     lists = backend.put(np.array([0, 0, 0])), backend.put(np.empty(0, np.int32))
-    ours.binary_cross_entropy(backend.put(logits), *lists, splits, 1, grad, sums, 0, 2)
+    rows = Graded(backend.put(logits), splits, 1, grad, sums)
+    ours.binary_cross_entropy(rows, *lists, 0, 2)
     assert not np.isfinite(backend.get(sums)[0, 0])
 
     sums = backend.put(np.zeros((3, 4)))
     column, truth = backend.put(logits[1:, place : place + 1].copy()), backend.put(logits[1:, 1])
-    ours.squared_error(column, truth, splits, 1, grad, sums, 0, 1)
+    ours.squared_error(Graded(column, splits, 1, grad, sums), truth, 0, 1)
     assert not np.isfinite(backend.get(sums)[0, 0])

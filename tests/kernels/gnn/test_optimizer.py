@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from penstock.kernels.gnn_rules import Descent
 from penstock.kernels.naive import optimizer as naive
 
 SIZE, STEPS = 137, 6
@@ -40,10 +41,6 @@ def states(name, dtype):
     return [np.zeros(SIZE, dtype) for _ in range(1 if name == "sgd" else 2)]
 
 
-def with_step(name, settings, step):
-    return settings if name == "sgd" else {**settings, "step": step}
-
-
 @RULES
 def test_steps_equal_naive(backend, name, settings):
     truth, state = start("float32"), states(name, "float32")
@@ -52,10 +49,10 @@ def test_steps_equal_naive(backend, name, settings):
         [backend.put(each) for each in states(name, "float32")],
     )
     for step in range(1, STEPS + 1):
-        now = with_step(name, settings, step)
-        getattr(naive, name)(truth, gradient(step, "float32"), *state, **now)
+        how = Descent(**settings, step=step)
+        getattr(naive, name)(truth, gradient(step, "float32"), *state, how)
         given = backend.put(gradient(step, "float32"))
-        getattr(backend.module("optimizer"), name)(mine, given, *mine_state, **now)
+        getattr(backend.module("optimizer"), name)(mine, given, *mine_state, how)
     tolerance = {"rtol": 1e-5, "atol": 1e-6}
     for got, expected in zip([mine, *mine_state], [truth, *state], strict=True):
         assert got.dtype == "float32"
@@ -89,7 +86,7 @@ def test_naive_steps_are_those_of_the_papers(name, settings):
     found, state = start("float64"), states(name, "float64")
     gradients = [gradient(step, "float64") for step in range(1, STEPS + 1)]
     for step, slope in enumerate(gradients, start=1):
-        getattr(naive, name)(found, slope, *state, **with_step(name, settings, step))
+        getattr(naive, name)(found, slope, *state, Descent(**settings, step=step))
     for i in range(0, SIZE, 17):
         truth = written_out(name, start("float64")[i], [each[i] for each in gradients], settings)
         assert found[i] == pytest.approx(truth, rel=1e-12)

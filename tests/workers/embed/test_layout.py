@@ -34,10 +34,11 @@ def test_an_epoch_is_every_edge_once_whatever_threads_and_pieces(
         folder = tmp_path / str(threads)
         made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
     buckets, other = made
-    for name in ("heads", "tails", "relations", "offsets"):
-        np.testing.assert_array_equal(getattr(buckets, name), getattr(other, name))
+    for mine, theirs in zip(buckets.columns, other.columns, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(buckets.offsets, other.offsets)
     assert buckets.counts.sum() == graph.num_edges
-    assert isinstance(buckets.heads, np.memmap)
+    assert isinstance(buckets.columns[0], np.memmap)
     node = np.concatenate([layout.nodes_of(p) for p in range(layout.partitions)])
     rows, found, which = max(layout.sizes), [], 0
     for step in BucketSchedule(order("prefetch", 6), seed=2).scheduled(3):
@@ -71,7 +72,7 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)
     held = buckets_on_device(buckets) if resident else buckets
-    assert isinstance(held.heads, np.ndarray) != resident
+    assert isinstance(held.columns[0], np.ndarray) != resident
     there = on_device(held.phase(shares, first, rows=3 * rows, seed=5, which=1))
     assert len(here) == len(there) > 0
     for mine, theirs in zip(here.batches(97), there.batches(97), strict=True):
@@ -89,9 +90,9 @@ def test_one_bucket_of_all_edges_is_the_same_everywhere(graph, tmp_path, monkeyp
         from penstock.workers.embed.layout.gpu_edges import sort_on_device
 
         device = sort_on_device(graph, 3)
-        found = [column.get() for column in (device.heads, device.tails, device.relations)]
+        found = [column.get() for column in device.columns[:3]]
     else:
         csr, groups = graph.csr(), module.groups_of(graph.num_edges, 1)
         found = naive.shuffled_edges(csr.indptr, csr.indices, csr.relations, groups, 3)
-    for column, expected in zip(found, (made.heads, made.tails, made.relations), strict=True):
+    for column, expected in zip(found, made.columns[:3], strict=True):
         np.testing.assert_array_equal(column, expected)

@@ -28,7 +28,8 @@ def test_every_edge_is_trained_once_by_ranks_that_share_no_partition(data):
     sizes = np.array([0, 1, 2, 7, 97])[np.arange(partitions**2) % 5]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     none = np.empty(0, np.int32)
-    buckets, trained = EdgeBuckets(none, none, None, offsets[None]), np.zeros(offsets[-1], int)
+    buckets = EdgeBuckets((none, none, None, None), offsets[None])
+    trained = np.zeros(offsets[-1], int)
     every = schedules(ranks, partitions, name, laps)
     assert {len(schedule) for schedule in every} == {len(every[0])}
     for number, steps in enumerate(zip(*(one.scheduled(epoch) for one in every), strict=True)):

@@ -28,6 +28,7 @@ from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
+from penstock.kernels.bucket_rules import Columns, Runs
 from penstock.kernels.cpu.buckets import count_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.sizes import need_disk
@@ -54,17 +55,13 @@ _GROUPS = 1024  # of a bucket, at most: the number of positions that are written
 class EdgeBuckets:
     """All buckets, mapped or on a GPU.
 
-    heads, tails  (edges,) int32, or int64 if a partition has more rows than int32 can count
-    relations     (edges,) int32, or None
-    offsets       (sections, partitions ** 2 + 1) int64
-    weights       (edges,) float32, or None
+    columns  heads and tails (edges,) int32, or int64 if a partition has more rows than int32 can
+             count; relations (edges,) int32, or None; weights (edges,) float32, or None
+    offsets  (sections, partitions ** 2 + 1) int64
     """
 
-    heads: AnyArray
-    tails: AnyArray
-    relations: AnyArray | None
+    columns: Columns
     offsets: Array
-    weights: AnyArray | None = None
 
     @property
     def partitions(self) -> int:
@@ -105,20 +102,16 @@ class EdgeBuckets:
         rows        of the whole buffer: determines whether they fit into 32 bits
         which       unique to the phase in the training run; with the seed it determines the order
         """
-        runs = [(s.bucket, *run) for s in shares for run in self.runs(s)]
-        return PhaseEdges(
-            self.heads,
-            self.tails,
-            self.relations,
-            self.weights,
-            begins=np.array([begin for _, begin, _ in runs], np.int64),
-            offsets=np.cumsum([0, *(end - begin for _, begin, end in runs)], dtype=np.int64),
-            head_rows=np.array([first_rows[bucket[0]] for bucket, _, _ in runs], np.int64),
-            tail_rows=np.array([first_rows[bucket[1]] for bucket, _, _ in runs], np.int64),
+        found = [(s.bucket, *run) for s in shares for run in self.runs(s)]
+        runs = Runs(
+            begins=np.array([begin for _, begin, _ in found], np.int64),
+            offsets=np.cumsum([0, *(end - begin for _, begin, end in found)], dtype=np.int64),
+            head_rows=np.array([first_rows[bucket[0]] for bucket, _, _ in found], np.int64),
+            tail_rows=np.array([first_rows[bucket[1]] for bucket, _, _ in found], np.int64),
             keys=mix_keys(seed, which),
-            dtype=id_dtype(rows),
-            count=sum(end - begin for _, begin, end in runs),
         )
+        count = sum(end - begin for _, begin, end in found)
+        return PhaseEdges(self.columns, runs, id_dtype(rows), count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +121,12 @@ class PhaseEdges:
     Every batch is a sample of all buckets of the phase. Several threads may call ``batch``, also
     for the next batch while one is trained.
 
-    begins, offsets, head_rows, tail_rows, keys  as ``mix_edges`` takes them, where the edges are
+    runs    as ``mix_edges`` takes them, where the edges are
     copied  a future that ends when they are on the GPU; None: they are where they belong
     """
 
-    heads: AnyArray
-    tails: AnyArray
-    relations: AnyArray | None
-    weights: AnyArray | None
-    begins: AnyArray
-    offsets: AnyArray
-    head_rows: AnyArray
-    tail_rows: AnyArray
-    keys: AnyArray
+    columns: Columns
+    runs: Runs
     dtype: np.dtype[Any]
     count: int
     copied: Future[None] | None = None
@@ -152,27 +138,15 @@ class PhaseEdges:
         """Return the columns of edges ``start`` to ``stop``, nodes as rows."""
         if self.copied is not None:
             self.copied.result()
-        like, size = self.keys, max(0, min(stop, self.count) - start)
-        heads, tails = (np.empty_like(like, shape=size, dtype=self.dtype) for _ in range(2))
-        relations = weights = None
-        if self.relations is not None:
-            relations = np.empty_like(like, shape=size, dtype=np.int32)
-        if self.weights is not None:
-            weights = np.empty_like(like, shape=size, dtype=np.float32)
-        kernel("buckets", self.heads).mix_edges(
-            self.heads,
-            self.tails,
-            self.relations,
-            self.weights,
-            self.begins,
-            self.offsets,
-            self.head_rows,
-            self.tail_rows,
-            self.keys,
-            self.count,
-            start,
-            (heads, tails, relations, weights),
+        like, size = self.runs.keys, max(0, min(stop, self.count) - start)
+        kinds = self.dtype, self.dtype, np.dtype(np.int32), np.dtype(np.float32)
+        heads, tails, relations, weights = out = tuple(
+            None if column is None else np.empty_like(like, shape=size, dtype=kind)
+            for column, kind in zip(self.columns, kinds, strict=True)
         )
+        kernel("buckets", like).mix_edges(self.columns, self.runs, self.count, start, out)
+        assert heads is not None
+        assert tails is not None
         return heads, relations, tails, weights
 
     def batches(self, size: int) -> Iterator[BatchColumns]:
@@ -217,16 +191,8 @@ def build_buckets(
 
     def count(number: int) -> None:
         piece = rows_of(graph, pieces[number], chosen)
-        counts[number] = count_edges(
-            piece.indptr,
-            piece.indices,
-            piece.first_row,
-            layout.starts,
-            layout.positions,
-            groups,
-            seed,
-            int(firsts[number]),
-        )
+        drawn = groups, seed, int(firsts[number])
+        counts[number] = count_edges(piece, layout.starts, layout.positions, *drawn)
         if weighted:
             totals[number] = _total_weight(rows_of(graph, pieces[number]), graph)
 
@@ -257,48 +223,32 @@ def build_buckets(
     comm.barrier()
     if not (folder / "heads.npy").is_file():
         raise not_shared(f"rank {comm.rank} on {gethostname()}", f"{folder}, which rank 0 has made")
-    out = {name: _open(folder / f"{name}.npy") for name in kinds}
+    opened = {name: _open(folder / f"{name}.npy") for name in kinds}
+    out = _columns(opened)
     at = mine[:-1] + np.cumsum(counts, axis=0) - counts
 
     def scatter(number: int) -> None:
         piece = rows_of(graph, pieces[number], chosen)
-        scatter_edges(
-            piece.indptr,
-            piece.indices,
-            piece.relations,
-            np.asarray(piece.weights, np.float32) * scale if weighted else None,
-            piece.first_row,
-            layout.starts,
-            layout.positions,
-            at[number],
-            out["heads"],
-            out["tails"],
-            out.get("relations"),
-            out.get("weights"),
-            groups,
-            seed,
-            int(firsts[number]),
-        )
+        weights = np.asarray(piece.weights, np.float32) * scale if weighted else None
+        where = layout.starts, layout.positions, at[number], out, groups, seed
+        scatter_edges(replace(piece, weights=weights), *where, int(firsts[number]))
 
     def mix(group: int) -> None:
         a, b = int(mine[group]), int(mine[group + 1])
-        ends = {name: array[a:b] for name, array in out.items()}
-        optional = ends.get("relations"), ends.get("weights")
-        shuffle(ends["heads"], ends["tails"], *optional, seed, a)
+        shuffle(_columns({name: array[a:b] for name, array in opened.items()}), seed, a)
 
     spread(scatter, range(len(pieces)), threads)
     spread(mix, range(buckets * groups), threads)
     # Ranks on other hosts read the files from the disk.
-    for array in out.values():
+    for array in opened.values():
         if comm.size > 1 and isinstance(array, np.memmap):
             array.flush()
     comm.barrier()
     if comm.size > 1:
-        out = {name: _open(folder / f"{name}.npy", "r") for name in kinds}
-    for array in out.values():
+        opened = {name: _open(folder / f"{name}.npy", "r") for name in kinds}
+    for array in opened.values():
         array.flags.writeable = False
-    optional = out.get("relations"), np.array(offsets), out.get("weights")
-    return EdgeBuckets(out["heads"], out["tails"], *optional)
+    return EdgeBuckets(_columns(opened), np.array(offsets))
 
 
 def groups_of(edges: int, buckets: int) -> int:
@@ -363,6 +313,10 @@ def _open(path: Path, mode: Literal["r", "r+"] = "r+") -> Array:
     empty = path.stat().st_size <= _HEADER
     found: Array = np.load(path, mmap_mode=None if empty else mode)
     return found
+
+
+def _columns(given: Mapping[str, Array]) -> Columns:
+    return given["heads"], given["tails"], given.get("relations"), given.get("weights")
 
 
 def _total_weight(rows: CSR, graph: Graph) -> float:

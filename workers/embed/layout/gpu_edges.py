@@ -17,10 +17,10 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import offsets_of
 from penstock.graph import Graph
+from penstock.kernels.bucket_rules import Runs
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, groups_of
 from penstock.workers.resources.device import gpu
 
-_COLUMNS = ("heads", "tails", "relations", "weights")
 _SHARE = 0.5  # share of the free memory that all edges may take
 _SORTED, _WHILE_SORTING = 40, 0.8  # bytes of an edge while it is sorted there, and that share
 
@@ -29,12 +29,11 @@ def buckets_on_device(buckets: EdgeBuckets) -> EdgeBuckets:
     """Return the buckets on this worker's GPU, if it has one and they fit beside the rest."""
     if not gpu():
         return buckets
-    columns = {name: getattr(buckets, name) for name in _COLUMNS}
-    size = sum(column.nbytes for column in columns.values() if column is not None)
-    if not isinstance(buckets.heads, np.ndarray) or not _fit(size, _SHARE):
+    size = sum(column.nbytes for column in buckets.columns if column is not None)
+    if not isinstance(buckets.columns[0], np.ndarray) or not _fit(size, _SHARE):
         return buckets
-    there: Any = {n: None if array is None else _uploaded([array]) for n, array in columns.items()}
-    return replace(buckets, **there)
+    there: Any = (None if array is None else _uploaded([array]) for array in buckets.columns)
+    return replace(buckets, columns=tuple(there))
 
 
 def sort_on_device(graph: Graph, seed: int) -> EdgeBuckets | None:
@@ -56,7 +55,7 @@ def sort_on_device(graph: Graph, seed: int) -> EdgeBuckets | None:
         groups_of(graph.num_edges, 1),
         seed,
     )
-    return EdgeBuckets(*columns, np.array([[0, graph.num_edges]]))
+    return EdgeBuckets((*columns, None), np.array([[0, graph.num_edges]]))
 
 
 def _fit(size: int, share: float) -> bool:
@@ -86,40 +85,35 @@ def on_device(edges: PhaseEdges) -> PhaseEdges:
         return edges
     import cupy
 
-    names = ("offsets", "head_rows", "tail_rows", "keys")
-    tables: dict[str, Any] = {name: cupy.asarray(getattr(edges, name)) for name in names}
-    if not isinstance(edges.heads, np.ndarray):
-        return replace(edges, **tables, begins=cupy.asarray(edges.begins))
+    runs = Runs(*map(cupy.asarray, edges.runs))
+    if not isinstance(edges.columns[0], np.ndarray):
+        return replace(edges, runs=runs)
     # Allocated on the caller's stream, which frees it too: when the copy begins, kernels there no
     # longer read what this memory held before.
-    columns = {name: getattr(edges, name) for name in _COLUMNS}
-    copies: dict[str, Any] = {
-        name: None if column is None else cupy.empty(edges.count, column.dtype)
-        for name, column in columns.items()
-    }
-    # first edge of each run; runs are contiguous there
-    tables["begins"] = cupy.asarray(offsets_of(np.diff(edges.offsets))[:-1])
+    copies: Any = tuple(
+        None if column is None else cupy.empty(edges.count, column.dtype)
+        for column in edges.columns
+    )
+    runs = runs._replace(begins=runs.offsets[:-1])  # they are contiguous there
     free = cupy.cuda.Event(disable_timing=True)
     free.record(cupy.cuda.get_current_stream())
-    copied = _thread().submit(_copy, edges, [*copies.values()], cupy.cuda.Device(), free)
-    return replace(edges, **copies, **tables, copied=copied)
+    copied = _thread().submit(_copy, edges, copies, cupy.cuda.Device(), free)
+    return replace(edges, columns=copies, runs=runs, copied=copied)
 
 
-def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, free: Any) -> None:
-    """Copy the runs one after another."""
+def _copy(edges: PhaseEdges, copies: Any, device: Any, free: Any) -> None:
+    """Copy the runs one after another to columns there."""
     import cupy
 
     from penstock.kernels.cuda.uploads import upload
 
     with device, cupy.cuda.Stream(non_blocking=True) as stream:
         stream.wait_event(free)
-        given = (getattr(edges, name) for name in _COLUMNS)
-        for here, there in zip(given, columns, strict=True):
+        begins, offsets, *_ = edges.runs
+        for here, there in zip(edges.columns, copies, strict=True):
             if here is None or there is None:
                 continue
-            for begin, at, stop in zip(
-                edges.begins, edges.offsets[:-1], edges.offsets[1:], strict=True
-            ):
+            for begin, at, stop in zip(begins, offsets[:-1], offsets[1:], strict=True):
                 upload(here[begin : begin + stop - at], there[at:stop], stream)
 
 

@@ -5,7 +5,7 @@ pages between files and the queues' staging memory, and post completions, in the
 kernels/queue_rules.py. The loop is compiled and runs without Python's lock
 (kernels/cpu/queue_controller.py).
 
-    with Controller(queues.shared, [path]) as controller:
+    with Controller(queues.shared, [descriptor]) as controller:
         result = queues.transfer(Operation.READ, 0, 0, data)
 
 Only one process may serve the queues of a file.
@@ -13,12 +13,8 @@ Only one process may serve the queues of a file.
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 
@@ -30,28 +26,18 @@ from penstock.kernels.queue_rules import QueueMemory
 class Controller:
     """Threads that serve every queue of ``shared`` until ``close``, each its own queues.
 
-    paths    of files to open for reading and writing, made if missing: numbers 0, 1, ... of
-             commands. Files are opened with O_DIRECT, unless the file system does not support it
+    files    the file descriptor of each number of commands, which may be replaced between
+             transfers; -1: none
     threads  of the host, at most one per queue
-
-    files    the file descriptor of each number, which may be replaced between transfers; -1: none
-    direct   whether all files are opened with O_DIRECT
     """
 
     def __init__(
-        self, shared: QueueMemory, paths: Sequence[Path] = (), *, threads: int = 4
+        self, shared: QueueMemory, files: Sequence[int] = (-1,), *, threads: int = 4
     ) -> None:
-        self._shared, self.direct = shared, True
-        self.files = np.full(max(len(paths), 1), -1, np.int32)
+        self._shared, self.files = shared, np.array(files, np.int32)
         self._closing = np.zeros(1, np.int64)
         # Before any thread starts: commands that come meanwhile are served.
         self._taken = np.array([queue.submitted[0] for queue in shared.queues], np.int64)
-        with ExitStack() as opened:
-            for number, path in enumerate(paths):
-                self.files[number], direct = _open(path)
-                opened.callback(os.close, int(self.files[number]))
-                self.direct = self.direct and direct
-            self._opened = opened.pop_all()
         threads = min(threads, len(shared.queues))
         self._moved = np.zeros((threads, 1), np.int64)
         self._threads = [
@@ -73,12 +59,11 @@ class Controller:
         return int(self._moved.sum())
 
     def close(self) -> None:
-        """Finish taken commands, take no others, mark queues as stopped, and close the files."""
+        """Finish taken commands, take no others, and mark queues as stopped."""
         self._closing[0] = 1
         for thread in self._threads:
             thread.join()
         self._stop()
-        self._opened.close()
 
     def _serve(self, number: int) -> None:
         shared, form = self._shared, self._shared.form
@@ -104,14 +89,3 @@ class Controller:
         self._closing[0] = 1
         for queue in self._shared.queues:
             queue.stopped[0] = 1
-
-
-def _open(path: Path) -> tuple[int, bool]:
-    """Return a file descriptor, and whether it bypasses the page cache."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_DIRECT, 0o666), True
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return os.open(path, flags, 0o666), False

@@ -42,7 +42,6 @@ class Halo:
     skip_exchange  nothing is exchanged, packed or added: rows of ghosts keep stale values; the same
                 on all ranks, it may change between exchanges
     before      called before an exchange that completes at its start
-    sent_bytes  bytes of rows that this rank has sent
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Halo:
         self._forward: list[Requests] = []
         self._backward: list[Requests] = []
         self._received: dict[int, AnyArray] | None = None  # gradients to add, by peer
-        self.sent_bytes = 0
 
     def start(self, x: AnyArray) -> None:
         """Send the owned rows of ``x`` that others read; receive the ghosts' rows in x[owned:].
@@ -97,7 +95,6 @@ class Halo:
                 else:  # contiguous rows travel from their place
                     buffer = x[self._together[peer]]
                 self._forward.append(self._comm.isend(buffer, peer, _FORWARD))
-                self.sent_bytes += buffer.nbytes
             self._comm.start()
         if not self.overlap:
             self.wait()
@@ -122,9 +119,7 @@ class Halo:
             for peer, _ in self._sends:
                 self._backward.append(self._comm.irecv(self._received[peer], peer, _BACKWARD))
             for peer, rows in self._receives:
-                mine = x[rows]
-                self._backward.append(self._comm.isend(mine, peer, _BACKWARD))
-                self.sent_bytes += mine.nbytes
+                self._backward.append(self._comm.isend(x[rows], peer, _BACKWARD))
             self._comm.start()
         if not self.overlap:
             self._finish(self._backward)

@@ -50,7 +50,6 @@ class GradientReducer:
         self.skip_exchange = False
         self.before: Callable[[], None] | None = None
         self._requests: list[Requests] = []
-        self.sent_bytes = 0  # summed so far; what MPI sends depends on its algorithm
 
     def start(self, array: AnyArray) -> None:
         """Start to sum an array."""
@@ -61,7 +60,6 @@ class GradientReducer:
         with self._span("gradient: post"):
             self._requests.append(self._comm.iallreduce(array))
             self._comm.start()
-            self.sent_bytes += array.nbytes
         if not self.overlap:
             self.wait()
 

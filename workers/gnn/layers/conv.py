@@ -61,6 +61,14 @@ class Conv:
         """Return a context whose time counts for this conv."""
         return self.context.clock.span(f"{self.prefix} {what}", "compute")
 
+    def parameter(self, name: str) -> AnyArray:
+        """Return a parameter of this conv."""
+        return self.context.parameters[f"{self.prefix}.{name}"]
+
+    def gradient(self, name: str) -> AnyArray:
+        """Return where the gradient of a parameter is written."""
+        return self.context.parameters.gradient(f"{self.prefix}.{name}")
+
     # Forward
 
     def forward(self, x: Dense) -> AnyArray:
@@ -69,7 +77,7 @@ class Conv:
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
         owned = out[: context.local.owned]
         self._skip = self._skipped(x)
-        bias = context.parameters[f"{self.prefix}.bias"] if self.layer.bias else None
+        bias = self.parameter("bias") if self.layer.bias else None
         drop = context.drop(self.layer.dropout, self.number)
         self.epilogue = Epilogue(None, self._skip, self.activation, drop)
         if self.norm is None:
@@ -109,14 +117,14 @@ class Conv:
         skip = self.context.buffers.take(
             f"{self.prefix}.skip", self.context.local.owned, self.width
         )
-        x.product(self.context.parameters[f"{self.prefix}.residual"], skip)
+        x.product(self.parameter("residual"), skip)
         return skip
 
     # Backward
 
     def backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x's owned rows, or None in the first conv."""
-        context, parameters = self.context, self.context.parameters
+        context = self.context
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
         module = kernel("activation", grad)
 
@@ -131,7 +139,7 @@ class Conv:
         kept = None
         if self.layer.residual:
             if self.inputs != self.width:
-                x.product_backward(grad, parameters.gradient(f"{self.prefix}.residual"))
+                x.product_backward(grad, self.gradient("residual"))
             if not self.first:
                 kept = context.buffers.take(f"residual.{self.width}", *grad.shape)
                 kept[...] = grad
@@ -145,7 +153,7 @@ class Conv:
             return dx
         if self.inputs != self.width:
             more = context.buffers.scratch(len(grad), self.inputs, dx)
-            context.pool.product(kept, parameters[f"{self.prefix}.residual"].T, more)
+            context.pool.product(kept, self.parameter("residual").T, more)
             kept = more
         return context.add(dx, kept, dx)
 
@@ -153,8 +161,16 @@ class Conv:
         self, grad: AnyArray, before: Callable[[int, int], None] | None = None
     ) -> None:
         """Write the gradient of the bias, of rows that ``before(first, last)`` makes."""
-        bias_grad = self.context.parameters.gradient(f"{self.prefix}.bias")
-        self.context.column_sums(grad, bias_grad, before)
+        self.context.column_sums(grad, self.gradient("bias"), before)
+
+    def product_backward(
+        self, grad: AnyArray, weight: AnyArray, used: AnyArray | None = None
+    ) -> AnyArray:
+        """Return ``grad @ weight.T``, in memory that is neither grad's nor ``used``'s."""
+        dx = self.context.buffers.scratch(len(grad), len(weight), grad, used)
+        with self.span("product backward"):
+            self.context.pool.product(grad, weight.T, dx)
+        return dx
 
     def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x's owned rows from the gradient of ``convolve``'s values."""

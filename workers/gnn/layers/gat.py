@@ -46,7 +46,7 @@ class GATConv(Conv):
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
         with self.span("product"):
-            x.product(self._parameter("weight"), z[:owned])
+            x.product(self.parameter("weight"), z[:owned])
         module = kernel("attention", z)
         context.halo.start(z)
         self._score(z, heads, 0, owned)
@@ -79,7 +79,7 @@ class GATConv(Conv):
         if last > first:
             with self.span("scores"):
                 for name, scores in (("left", heads.left), ("right", heads.right)):
-                    module.scores(z[first:last], self._parameter(name), scores[first:last])
+                    module.scores(z[first:last], self.parameter(name), scores[first:last])
 
     def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
@@ -109,7 +109,7 @@ class GATConv(Conv):
                 ),
             )
         dz = context.buffers.scratch(columns, total, *used)
-        grads = {name: self._grad(name) for name in ("left", "right")}
+        grads = {name: self.gradient(name) for name in ("left", "right")}
         for one in grads.values():
             one[...] = 0
 
@@ -127,23 +127,20 @@ class GATConv(Conv):
             rows = slice(first, last)
             with self.span("scores backward"):
                 module.scores_back(
-                    dright[rows], z[rows], self._parameter("right"), dz[rows], grads["right"]
+                    dright[rows], z[rows], self.parameter("right"), dz[rows], grads["right"]
                 )
                 if first < owned:
                     module.scores_back(
-                        dleft[rows], z[rows], self._parameter("left"), dz[rows], grads["left"]
+                        dleft[rows], z[rows], self.parameter("left"), dz[rows], grads["left"]
                     )
 
         context.gather_backward(dz, work)
         with self.span("product backward"):
-            x.product_backward(dz[:owned], self._grad("weight"))
+            x.product_backward(dz[:owned], self.gradient("weight"))
         self.start_allreduce()
         if self.first:
             return None
-        dx = context.buffers.scratch(owned, self.inputs, dz)
-        with self.span("product backward"):
-            context.pool.product(dz[:owned], self._parameter("weight").T, dx)
-        return dx
+        return self.product_backward(dz[:owned], self.parameter("weight"))
 
     # Kept between forward and backward
 
@@ -167,9 +164,3 @@ class GATConv(Conv):
         drop = context.drop(share, self.number, Stream.GNN_ATTENTION)
         self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last
-
-    def _parameter(self, name: str) -> AnyArray:
-        return self.context.parameters[f"{self.prefix}.{name}"]
-
-    def _grad(self, name: str) -> AnyArray:
-        return self.context.parameters.gradient(f"{self.prefix}.{name}")

@@ -69,7 +69,7 @@ class GCNConv(Conv):
         aggregated = context.buffers.scratch(local.columns, self.width)
         ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
         with self.span("product"):
-            x.product(self.weight, aggregated[: local.owned], make)
+            x.product(self.parameter("weight"), aggregated[: local.owned], make)
         self.aggregate(ready, out, epilogue)
 
     def _aggregate_first(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
@@ -84,7 +84,9 @@ class GCNConv(Conv):
 
             then = None if epilogue is None else apply_epilogue
             with self.span("product"):
-                context.pool.product(aggregated[first:last], self.weight, out[first:last], then)
+                context.pool.product(
+                    aggregated[first:last], self.parameter("weight"), out[first:last], then
+                )
 
         if self.precomputed:
             if self._aggregated is None:
@@ -195,38 +197,44 @@ class GCNConv(Conv):
 
     def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
-        owned = self.context.local.owned
+        context, owned = self.context, self.context.local.owned
+        own = self.own_backward(grad, x)
         if self.order == "transform":
-            aggregated = self.aggregate_backward(grad, self.width)[:owned]
+            aggregated = self.aggregate_backward(grad, self.width, used=own)[:owned]
             with self.span("product backward"):
-                x.product_backward(aggregated, self.weight_grad)
+                x.product_backward(aggregated, self.gradient("weight"))
             self.start_allreduce()
-            return None if self.first else self.product_backward(aggregated, self.weight)
+            if self.first:
+                return None
+            dx = self.product_backward(aggregated, self.parameter("weight"), own)
+            return dx if own is None else context.add(dx, own, dx)
         assert self._aggregated is not None
         with self.span("product backward"):
-            self.context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
+            context.pool.product_of_columns(self._aggregated, grad, self.gradient("weight"))
         self.start_allreduce()
         if self.first:
             return None
-        return self.aggregate_backward(self.product_backward(grad, self.weight), self.inputs)[
-            :owned
-        ]
+        daggregated = self.product_backward(grad, self.parameter("weight"), own)
+        return self.aggregate_backward(daggregated, self.inputs, own)[:owned]
+
+    def own_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
+        """Return the gradient of x that does not come through the aggregation, if any."""
+        return None
 
     def aggregate_backward(
         self,
         grad: AnyArray,
         width: int,
-        epilogue: Epilogue | None = None,
+        skip: AnyArray | None = None,
         used: AnyArray | None = None,
     ) -> AnyArray:
         """Return the gradient of the gathered rows, complete for owned nodes.
 
-        ``epilogue`` is applied before other ranks' rows are added; memory is not ``used``'s.
+        ``skip`` is added before other ranks' rows are; memory is not ``used``'s.
         """
         context, columns = self.context, self.columns_of
-        dx = context.buffers.scratch(
-            context.local.columns, width, grad, used, epilogue.skip if epilogue else None
-        )
+        dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
+        epilogue = None if skip is None else Epilogue(skip=skip)
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
@@ -249,22 +257,3 @@ class GCNConv(Conv):
             return None
         left = None if columns.left is None else columns.left[owned:]
         return replace(columns, indptr=columns.indptr[owned:], left=left, diagonal=None)
-
-    def product_backward(
-        self, grad: AnyArray, weight: AnyArray, used: AnyArray | None = None
-    ) -> AnyArray:
-        """Return ``grad @ weight.T``, in memory that is neither grad's nor ``used``'s."""
-        dx = self.context.buffers.scratch(len(grad), len(weight), grad, used)
-        with self.span("product backward"):
-            self.context.pool.product(grad, weight.T, dx)
-        return dx
-
-    @property
-    def weight(self) -> AnyArray:
-        """The matrix."""
-        return self.context.parameters[f"{self.prefix}.weight"]
-
-    @property
-    def weight_grad(self) -> AnyArray:
-        """The gradient of the matrix."""
-        return self.context.parameters.gradient(f"{self.prefix}.weight")

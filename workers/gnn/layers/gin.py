@@ -46,21 +46,19 @@ class GINConv(GCNConv):
 
     def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write both halves to ``out``, epilogue included."""
-        between = Epilogue(self._parameter("between"), activation=Activation.RELU)
+        between = Epilogue(self.parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):
-            self.context.pool.product(self._hidden(), self._parameter("second"), out)
+            self.context.pool.product(self._hidden(), self.parameter("second"), out)
         if epilogue is not None:
             self.apply_epilogue(out, epilogue)
 
     def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
         """Return the gradient of x, or None."""
-        context, hidden, parameters = self.context, self._hidden(), self.context.parameters
+        context, hidden = self.context, self._hidden()
         with self.span("product backward"):
-            context.pool.product_of_columns(
-                hidden, grad, parameters.gradient(f"{self.prefix}.second")
-            )
-        dhidden = self.product_backward(grad, self._parameter("second"))
+            context.pool.product_of_columns(hidden, grad, self.gradient("second"))
+        dhidden = self.product_backward(grad, self.parameter("second"))
         module, epilogue = kernel("activation", grad), Epilogue(activation=Activation.RELU)
         context.rows(
             0,
@@ -68,11 +66,8 @@ class GINConv(GCNConv):
             self.hidden,
             lambda a, b: module.epilogue_backward(dhidden, hidden, epilogue, a, b),
         )
-        context.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
+        context.column_sums(dhidden, self.gradient("between"))
         return self.inner.convolve_backward(dhidden, x)
-
-    def _parameter(self, name: str) -> AnyArray:
-        return self.context.parameters[f"{self.prefix}.{name}"]
 
     def _hidden(self) -> AnyArray:
         context = self.context

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 
 from penstock.arrays import AnyArray
 from penstock.kernels import kernel
+from penstock.kernels.gnn_rules import Graded
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.features import as_dense, as_sparse
 from penstock.workers.gnn.data.local import LocalGraph
@@ -206,11 +207,11 @@ class Loss:
         sums = np.zeros_like(outputs, shape=(3, 4), dtype=np.float64)
         scale = 1 / max(self.terms, 1)
         cuts = even_cuts(0, len(outputs), 8 * outputs.shape[1], whole=context.on_gpu)
-        truth, splits = self._truth, self._splits
+
+        def add(first: int, last: int, part: AnyArray) -> None:
+            rows = Graded(outputs, self._splits, scale, grad, part)
+            work(rows, *self._truth, first, last)
+
         with self.network.clock.span("loss", "compute"):
-            context.pool.sums(
-                cuts,
-                sums,
-                lambda a, b, part: work(outputs, *truth, splits, scale, grad, part, a, b),
-            )
+            context.pool.sums(cuts, sums, add)
         return sums

@@ -9,55 +9,64 @@ import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.kernels import kernel
-from penstock.kernels.gnn_rules import EPSILON
+from penstock.kernels.gnn_rules import EPSILON, Factors
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.thread_pool import even_cuts
 
 _KEPT = 0.9  # of the running moments in every epoch
 
 
-class LayerNorm:
-    """Normalises each node's values by themselves."""
+class _Norm:
+    """A scale and a shift of normalised values."""
 
     def __init__(self, prefix: str, width: int, context: Context) -> None:
         self.prefix, self.width, self.context = prefix, width, context
+
+    def _rows(self, rows: int, work: Callable[[int, int], object]) -> None:
+        self.context.rows(0, rows, self.width, work)
+
+    def _sums(self, rows: int, work: Callable[[int, int, AnyArray], object]) -> AnyArray:
+        """Return two sums for each value over rows: ``work(first, last, part)`` adds to its own."""
+        context = self.context
+        sums = np.zeros_like(context.like, shape=(2, self.width), dtype=np.float64)
+        context.pool.sums(even_cuts(0, rows, self.width, whole=context.on_gpu), sums, work)
+        return sums
+
+    def _set_gradients(self, sums: AnyArray) -> None:
+        for name, column in zip(("shift", "scale"), sums, strict=True):
+            self.context.parameters.gradient(f"{self.prefix}.{name}")[...] = column
+
+    def _of(self, name: str) -> AnyArray:
+        return self.context.parameters[f"{self.prefix}.{name}"]
+
+
+class LayerNorm(_Norm):
+    """Normalises each node's values by themselves."""
 
     def forward(self, z: AnyArray, out: AnyArray) -> None:
         """Write the normalised rows of ``z`` to ``out``."""
         module, scale, shift = kernel("norm", z), self._of("scale"), self._of("shift")
         moments = self._moments(len(z))
-        self.context.rows(
-            0,
-            len(z),
-            self.width,
-            lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b),
-        )
+        self._rows(len(z), lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b))
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Turn ``grad`` into the gradient of ``z``."""
-        context, module, scale = self.context, kernel("norm", z), self._of("scale")
-        moments = self._moments(len(z))
-        sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        context.pool.sums(
-            even_cuts(0, len(z), self.width, whole=context.on_gpu),
-            sums,
-            lambda a, b, part: module.layer_norm_back(grad, z, scale, moments, part, a, b),
-        )
-        context.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
-        context.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
+        module, scale, moments = kernel("norm", z), self._of("scale"), self._moments(len(z))
 
-    def _of(self, name: str) -> AnyArray:
-        return self.context.parameters[f"{self.prefix}.{name}"]
+        def add(first: int, last: int, part: AnyArray) -> None:
+            module.layer_norm_back(grad, z, scale, moments, part, first, last)
+
+        self._set_gradients(self._sums(len(z), add))
 
     def _moments(self, rows: int) -> AnyArray:
         return self.context.buffers.take(f"{self.prefix}.moments", rows, 2)
 
 
-class BatchNorm:
+class BatchNorm(_Norm):
     """Normalises each value over all nodes of the graph; in evaluation by running moments."""
 
     def __init__(self, prefix: str, width: int, context: Context) -> None:
-        self.prefix, self.width, self.context = prefix, width, context
+        super().__init__(prefix, width, context)
         # Mean and variance, for checkpoints.
         self.running = np.zeros_like(context.like, shape=(2, width), dtype=np.float64)
         self.running[1] = 1
@@ -66,7 +75,8 @@ class BatchNorm:
         """Write the normalised rows of ``z`` to ``out``."""
         context, module, nodes = self.context, kernel("norm", z), self.context.local.nodes
         if context.training:
-            sums = self._sums(z, lambda a, b, part: module.batch_moments(z, part, a, b))
+            sums = self._sums(len(z), lambda a, b, part: module.batch_moments(z, part, a, b))
+            sums = self._over_ranks(sums)
             mean = sums[0] / nodes
             variance = np.maximum(sums[1] / nodes - mean**2, 0)
             unbiased = variance * (nodes / max(nodes - 1, 1))
@@ -75,54 +85,25 @@ class BatchNorm:
         else:
             mean, variance = self.running[0], self.running[1]
         kind = context.like.dtype
-        self._mean, self._inverse = (
-            mean.astype(kind),
-            (1 / np.sqrt(variance + EPSILON)).astype(kind),
-        )
-        mean, inverse, scale, shift = (
-            self._mean,
-            self._inverse,
-            self._of("scale"),
-            self._of("shift"),
-        )
-        context.rows(
-            0,
-            len(z),
-            self.width,
-            lambda a, b: module.batch_norm(z, mean, inverse, scale, shift, out, a, b),
-        )
+        inverse = (1 / np.sqrt(variance + EPSILON)).astype(kind)
+        parameters = self._of("scale"), self._of("shift")
+        self._factors = factors = Factors(mean.astype(kind), inverse, *parameters)
+        self._rows(len(z), lambda a, b: module.batch_norm(z, factors, out, a, b))
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Turn ``grad`` into the gradient of ``z``."""
-        context, module, scale = self.context, kernel("norm", z), self._of("scale")
-        mean, inverse = self._mean, self._inverse
+        context, module, factors = self.context, kernel("norm", z), self._factors
 
         def add(first: int, last: int, part: AnyArray) -> None:
-            module.batch_norm_sums(grad, z, mean, inverse, part, first, last)
+            module.batch_norm_sums(grad, z, factors, part, first, last)
 
-        own = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        context.pool.sums(even_cuts(0, len(z), self.width, whole=context.on_gpu), own, add)
-        context.parameters.gradient(f"{self.prefix}.shift")[...] = own[0]
-        context.parameters.gradient(f"{self.prefix}.scale")[...] = own[1]
+        own = self._sums(len(z), add)
+        self._set_gradients(own)
         means = (self._over_ranks(own) / context.local.nodes).astype(context.like.dtype)
-        context.rows(
-            0,
-            len(z),
-            self.width,
-            lambda a, b: module.batch_norm_back(grad, z, mean, inverse, scale, means, a, b),
-        )
-
-    def _sums(self, z: AnyArray, work: Callable[[int, int, AnyArray], object]) -> AnyArray:
-        sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
-        cuts = even_cuts(0, len(z), self.width, whole=self.context.on_gpu)
-        self.context.pool.sums(cuts, sums, work)
-        return self._over_ranks(sums)
+        self._rows(len(z), lambda a, b: module.batch_norm_back(grad, z, factors, means, a, b))
 
     def _over_ranks(self, sums: AnyArray) -> AnyArray:
         return sums if self.context.alone else self.context.reducer.total(sums.copy())
-
-    def _of(self, name: str) -> AnyArray:
-        return self.context.parameters[f"{self.prefix}.{name}"]
 
 
 def make_norm(

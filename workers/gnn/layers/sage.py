@@ -30,7 +30,7 @@ class SAGEConv(GCNConv):
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
-            x.product(context.parameters[f"{self.prefix}.self"], own)
+            x.product(self.parameter("self"), own)
         epilogue = epilogue or Epilogue()
         if epilogue.skip is not None:
             context.add(own, epilogue.skip, own)
@@ -39,31 +39,11 @@ class SAGEConv(GCNConv):
     def release_features(self, x: Dense) -> None:
         """Keep the features: the node's own product reads them."""
 
-    def convolve_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
-        """Return the gradient of x, or None."""
-        context, owned = self.context, self.context.local.owned
+    def own_backward(self, grad: AnyArray, x: Dense) -> AnyArray | None:
+        """Return the gradient of x by the node's own product, or None in the first conv."""
         with self.span("product backward"):
-            x.product_backward(grad, context.parameters.gradient(f"{self.prefix}.self"))
-        own = None
-        if not self.first:
-            own = self.product_backward(grad, context.parameters[f"{self.prefix}.self"])
-        if self.order == "transform":
-            aggregated = self.aggregate_backward(grad, self.width, used=own)[:owned]
-            with self.span("product backward"):
-                x.product_backward(aggregated, self.weight_grad)
-            self.start_allreduce()
-            if own is None:
-                return None
-            dx = self.product_backward(aggregated, self.weight, own)
-            return context.add(dx, own, dx)
-        assert self._aggregated is not None
-        with self.span("product backward"):
-            context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
-        self.start_allreduce()
-        if own is None:
-            return None
-        daggregated = self.product_backward(grad, self.weight, own)
-        return self.aggregate_backward(daggregated, self.inputs, Epilogue(skip=own))[:owned]
+            x.product_backward(grad, self.gradient("self"))
+        return None if self.first else self.product_backward(grad, self.parameter("self"))
 
 
 class SAGEMaxConv(SAGEConv):
@@ -99,13 +79,12 @@ class SAGEMaxConv(SAGEConv):
         self,
         grad: AnyArray,
         width: int,
-        epilogue: Epilogue | None = None,
+        skip: AnyArray | None = None,
         used: AnyArray | None = None,
     ) -> AnyArray:
         """Return the gradient of the gathered rows, which goes to the argmax."""
         context, columns = self.context, self.columns_of
         assert columns is not None
-        skip = epilogue.skip if epilogue is not None else None
         dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
         module, argmax, owned = kernel("aggregate", grad), self._argmax(), context.local.owned
 
