@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, installed, main, on_gpu
+from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
 
 import penstock
 from penstock import Graph, generate
