@@ -262,6 +262,7 @@ class _Work:
                         recursive=recursive,
                         seed=self.seed,
                         timeout=self.timeout,
+                        quiet=self.quiet,
                     )
                 except MetisError as failure:
                     self.note(path, "failed", str(failure))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import signal
@@ -23,6 +24,7 @@ from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.transpose import EDGE_BYTES
+from penstock.progress import Progress
 from penstock.threads import spread
 
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
@@ -82,7 +84,11 @@ def adjacency_needed(graph: Graph) -> int:
 
 def seconds_needed(graph: Graph) -> float:
     """Return the approximate seconds that METIS takes for ``graph``, before reading it."""
-    return SECONDS_AT_LEAST + SECONDS_AN_ENTRY * _entries(graph)
+    return _seconds(_entries(graph))
+
+
+def _seconds(entries: int) -> float:
+    return SECONDS_AT_LEAST + SECONDS_AN_ENTRY * entries
 
 
 def _entries(graph: Graph) -> int:
@@ -130,11 +136,13 @@ def run_metis(
     recursive: bool,
     seed: int,
     timeout: float = SILENT,
+    quiet: bool = True,
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none.
 
-    If its process has not computed for ``timeout`` seconds, such as a stopped one, it is killed,
-    and METIS has failed.
+    METIS reports no progress: the time that has passed is shown, of the estimated one. If its
+    process has not computed for ``timeout`` seconds, such as a stopped one, it is killed, and METIS
+    has failed.
     """
     tries = max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1)))
     job = {
@@ -158,9 +166,10 @@ def run_metis(
     process = subprocess.Popen(
         command, pass_fds=[graph.file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
+    estimated = math.ceil(_seconds(len(graph.indices)))
     try:
-        answer, complaint = _answer(process, Idle(process.pid, timeout))
+        with Progress("METIS", total=estimated, unit="s", quiet=quiet) as progress:
+            answer, complaint = _answer(process, progress, Idle(process.pid, timeout))
     finally:
         process.kill()
         process.wait()
@@ -172,12 +181,13 @@ def run_metis(
     return parts, int(json.loads(answer)["cut"])
 
 
-def _answer(process: subprocess.Popen[str], idle: Idle) -> tuple[str, str]:
-    last = time.monotonic()
+def _answer(process: subprocess.Popen[str], progress: Progress, idle: Idle) -> tuple[str, str]:
+    begun = last = time.monotonic()
     while True:
         try:
             return process.communicate(timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
+            progress.advance(int(time.monotonic() - begun) - progress.done)
             # Time in which this process itself was stopped, as after Ctrl-Z, does not count.
             idle.look(min(time.monotonic() - last, 2 * _LOOK_EVERY))
             last = time.monotonic()

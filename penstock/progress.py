@@ -10,7 +10,7 @@ from penstock.sizes import format_bytes, format_count
 
 _LINES = 10  # in a log, for any length of the run
 # Units with small counts: a rate is meaningless.
-_FEW = ("workers", "ranks", "machines", "probes")
+_FEW = ("workers", "ranks", "machines", "probes", "s")
 
 
 class Progress:
