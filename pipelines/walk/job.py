@@ -24,7 +24,7 @@ from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest, step_of
 from penstock.pipelines.walk.partitioned import need_of_part, walk_partitioned
-from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
+from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted, what_fits
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import checked_count, kept_starts, listed_starts, named
@@ -34,9 +34,8 @@ from penstock.sizes import plural
 _SOME_IDS = 1 << 18  # a sample in Parquet shows the bytes per id
 _SOME_GROUPS = 8  # row groups of the sample, plus one
 _REMEDY = (
-    "Give workers more memory with --memory-limit (a share of it keeps graphs), start fewer with "
-    "-n, or use --sampler reservoir, which has no tables, or --placement partitioned on several "
-    "ranks (--cluster mpi)"
+    "give workers more memory with --memory-limit (a share of it keeps graphs), start fewer with "
+    "-n, or use --placement partitioned on several ranks (--cluster mpi)"
 )
 
 
@@ -130,7 +129,8 @@ def _where(
         size = choice.spec.bytes(
             graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
         )
-        need = Need(size, has.rows, f"on every {has.worker}", remedy=_REMEDY)
+        remedy = f"{what_fits(graph, choice.spec, has)}{_REMEDY}"
+        need = Need(size, has.rows, f"on every {has.worker}", remedy=remedy)
         return f"a copy of the graph on each of {has.text()}", need
     k = options.parts or has.workers
     path, where = partition_path(graph, k), f"a part of the graph on each of {k} ranks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from penstock.cluster.connect import kind_for
@@ -14,6 +15,7 @@ from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.options import WalkOptions
+from penstock.sizes import format_bytes
 from penstock.workers.walk.rows import WalkGraphSpec
 
 Placement = Literal["replicated", "partitioned"]
@@ -46,6 +48,16 @@ def choose_placement(
     needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     may_cut = options.placement == "auto" and reason is None and has.workers > 1
     return "partitioned" if may_cut and needed > has.rows else "replicated"
+
+
+def what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
+    """Return the memory that walks without tables take, as the beginning of a remedy."""
+    nodes, edges = graph.num_nodes, graph.num_edges
+    least = replace(spec, wanted=None, rules=replace(spec.rules, sampler=Sampler.RESERVOIR))
+    needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
+    if needed > has.rows:
+        return "Even without tables it would not, so "
+    return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "
 
 
 def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:
