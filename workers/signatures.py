@@ -34,7 +34,7 @@ KERNELS = {
         "embed.rank._longest": "f4:2",
         "embed.piece.finish_edges": "i8 f4 (f4:2 f4:2) (i8:1 i8:1 i8:1) (f4:2 f4:1 f4:1 f4:2) "
         "(f4:2 f4:2 f4:2) (i8 f4 f4) f8:1 b1 b1",
-        "embed.update._change": "i8 f4:2 f4:2 i8:1 i8:1 i8:1 f4:2 i8 i8 f4 f4 f4 f4 f4 f4 f4",
+        "embed.update._change": "i8 (f4:2 f4:2) (i8:1 i8:1 i8:1) f4:2 i8 i8 (f4 f4 f4 f4 f4 f4 f4)",
         "embed.loss._tile_loss": "f4:2 f4:1 i8 f4 f4 f8:1 f4:1 none f4:1 b1 b1 none none",
         "embed.piece.make_queries": "i8 f4 (f4:2 f4:2) (i8:1 i8:1 i8:1) f4:2 f4:1",
         "embed.piece.leave_out": "f4:2 i8:1 i8 i8:1 i8:1",
