@@ -33,26 +33,13 @@ def adam(parameters: Array, gradient: Array, mean: Array, square: Array, how: De
     # Separate, since 1 - beta must not be rounded twice.
     betas = beta1, 1 - beta1, beta2, 1 - beta2
     numbers = lr / (1 - beta1**step), 1 / (1 - beta2**step), *betas, epsilon, *decays, scale
-    _adam(parameters, gradient, mean, square, *map(parameters.dtype.type, numbers))
+    typed = tuple(map(parameters.dtype.type, numbers))
+    _adam(parameters, gradient, mean, square, typed)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def _adam(
-    parameters: Array,
-    gradient: Array,
-    mean: Array,
-    square: Array,
-    lr: Any,
-    grown: Any,
-    beta1: Any,
-    rest1: Any,
-    beta2: Any,
-    rest2: Any,
-    epsilon: Any,
-    shrink: Any,
-    weight_decay: Any,
-    scale: Any,
-) -> None:
+def _adam(parameters: Array, gradient: Array, mean: Array, square: Array, numbers: Any) -> None:
+    lr, grown, beta1, rest1, beta2, rest2, epsilon, shrink, weight_decay, scale = numbers
     for i in range(len(parameters)):
         slope = gradient[i] * scale + weight_decay * parameters[i]
         first = beta1 * mean[i] + rest1 * slope

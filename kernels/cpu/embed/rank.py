@@ -114,19 +114,10 @@ def count(
             for tile, (low, high) in enumerate(pairwise(cuts)):
                 part = table[low:high]
                 found = _tile(threads, asked[rows], part, rules)
-                _count(
-                    int(rules.model),
-                    found,
-                    asked[rows],
-                    scores[rows],
-                    answers[rows],
-                    part,
-                    first + low,
-                    lengths[tile],
-                    indptr[rows.start : rows.stop + 1],
-                    indices,
-                    counts[rows],
-                )
+                queries = found, asked[rows], scores[rows], answers[rows]
+                candidates = part, first + low, lengths[tile]
+                left_out = indptr[rows.start : rows.stop + 1], indices
+                _count(int(rules.model), queries, candidates, left_out, counts[rows])
 
         with np.errstate(all="ignore"):
             threads.each(block, -(-len(asked) // _QUERIES))
@@ -162,18 +153,11 @@ def top(
             rows = slice(block * _QUERIES, min((block + 1) * _QUERIES, len(asked)))
             for low in range(cuts[piece], cuts[piece + 1], _CANDIDATES):
                 part = table[low : min(low + _CANDIDATES, cuts[piece + 1])]
-                _top(
-                    int(rules.model),
-                    _tile(threads, asked[rows], part, rules),
-                    asked[rows],
-                    part,
-                    first + low,
-                    0.0 if rules.is_distance else _longest(part),
-                    indptr[rows.start : rows.stop + 1],
-                    indices,
-                    scores[piece + 1, rows],
-                    ids[piece + 1, rows],
-                )
+                queries = _tile(threads, asked[rows], part, rules), asked[rows]
+                candidates = part, first + low, 0.0 if rules.is_distance else _longest(part)
+                left_out = indptr[rows.start : rows.stop + 1], indices
+                best_of = scores[piece + 1, rows], ids[piece + 1, rows]
+                _top(int(rules.model), queries, candidates, left_out, best_of)
 
         threads.each(search, pieces * blocks)
     _merge(scores, ids)
@@ -266,19 +250,10 @@ def _answer_scores(model: int, asked: Array, answers: Array, scores: Array) -> N
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _count(
-    model: int,
-    found: Array,
-    asked: Array,
-    scores: Array,
-    answers: Array,
-    table: Array,
-    first: int,
-    longest: float,
-    indptr: Array,
-    indices: Array,
-    counts: Array,
-) -> None:
+def _count(model: int, queries: Any, candidates: Any, left_out: Any, counts: Array) -> None:
+    found, asked, scores, answers = queries
+    table, first, longest = candidates
+    indptr, indices = left_out
     width, dim = found.shape[1], asked.shape[1]
     for i in range(found.shape[0]):
         q = moved(pointer(asked), i * dim)
@@ -350,19 +325,12 @@ def _error(model: int, q: Any, dim: int, score: float, longest: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _top(
-    model: int,
-    found: Array,
-    asked: Array,
-    table: Array,
-    first: int,
-    longest: float,
-    indptr: Array,
-    indices: Array,
-    scores: Array,
-    ids: Array,
-) -> None:
+def _top(model: int, queries: Any, candidates: Any, left_out: Any, best: Any) -> None:
     """Insert a tile's candidates into the best so far; ``found`` has their float32 scores."""
+    found, asked = queries
+    table, first, longest = candidates
+    indptr, indices = left_out
+    scores, ids = best
     width, dim, k = found.shape[1], asked.shape[1], scores.shape[1]
     for i in range(found.shape[0]):
         q, row = moved(pointer(asked), i * dim), moved(pointer(found), i * width)

@@ -53,29 +53,16 @@ def update(
     targets = np.linspace(0, cost[-1], pieces + 1)
     cuts = np.searchsorted(cost, targets)
     cuts[-1] = distinct
-    kind = np.float32
     grown = 1.0 if rules.optimizer != Optimizer.ADAM else 1 / (1 - rules.beta2**number)
     speed = lr if rules.optimizer != Optimizer.ADAM else lr / (1 - rules.beta1**number)
 
+    betas = rules.beta1, 1 - rules.beta1, rules.beta2, 1 - rules.beta2
+    numbers = tuple(map(np.float32, (speed, rules.epsilon, *betas, grown)))
+    groups, written = (found.rows, start, found.order), (table.values, table.state)
+
     def change(piece: int) -> None:
-        _change(
-            int(rules.optimizer),
-            table.values,
-            table.state,
-            found.rows,
-            start,
-            found.order,
-            slopes,
-            cuts[piece],
-            cuts[piece + 1],
-            kind(speed),
-            kind(rules.epsilon),
-            kind(rules.beta1),
-            kind(1 - rules.beta1),
-            kind(rules.beta2),
-            kind(1 - rules.beta2),
-            kind(grown),
-        )
+        first, last = cuts[piece], cuts[piece + 1]
+        _change(int(rules.optimizer), written, groups, slopes, first, last, numbers)
 
     work.each(change, pieces)
 
@@ -108,22 +95,15 @@ def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, or
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(
     optimizer: int,
-    values: Array,
-    state: Array,
-    rows: Array,
-    start: Array,
-    order: Array,
+    table: Any,
+    groups: Any,
     slopes: Array,
     first: int,
     last: int,
-    lr: Any,
-    epsilon: Any,
-    beta1: Any,
-    rest1: Any,
-    beta2: Any,
-    rest2: Any,
-    grown: Any,
+    numbers: Any,
 ) -> None:
+    values, state = table
+    rows, start, order = groups
     width = slopes.shape[1]
     total = np.empty(width, np.float32)
     for slot in range(first, last):
@@ -136,13 +116,13 @@ def _change(
             g = pointer(total)
         x = moved(pointer(values), rows[slot] * stride(values))
         if optimizer == _SGD:
-            _sgd(x, g, width, lr)
+            _sgd(x, g, width, numbers)
         else:
             s = moved(pointer(state), rows[slot] * stride(state))
             if optimizer == _ADAGRAD:
-                _adagrad(x, s, g, width, lr, epsilon)
+                _adagrad(x, s, g, width, numbers)
             else:
-                _adam(x, s, g, width, lr, epsilon, beta1, rest1, beta2, rest2, grown)
+                _adam(x, s, g, width, numbers)
 
 
 @njit(cache=True)
@@ -156,13 +136,15 @@ def _sum(slopes: Any, order: Any, begin: Any, end: Any, total: Any, width: Any) 
 
 
 @njit(cache=True, fastmath={"contract"})
-def _sgd(x: Any, g: Any, width: Any, lr: Any) -> None:
+def _sgd(x: Any, g: Any, width: Any, numbers: Any) -> None:
+    lr = numbers[0]
     for f in range(width):
         x[f] -= lr * g[f]
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _adagrad(x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any) -> None:
+def _adagrad(x: Any, s: Any, g: Any, width: Any, numbers: Any) -> None:
+    lr, epsilon = numbers[0], numbers[1]
     for f in range(width):
         grown = s[f] + g[f] * g[f]
         s[f] = grown
@@ -170,19 +152,8 @@ def _adagrad(x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any) -> None:
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _adam(
-    x: Any,
-    s: Any,
-    g: Any,
-    width: Any,
-    lr: Any,
-    epsilon: Any,
-    beta1: Any,
-    rest1: Any,
-    beta2: Any,
-    rest2: Any,
-    grown: Any,
-) -> None:
+def _adam(x: Any, s: Any, g: Any, width: Any, numbers: Any) -> None:
+    lr, epsilon, beta1, rest1, beta2, rest2, grown = numbers
     for f in range(width):
         mean = beta1 * s[f] + rest1 * g[f]
         square = beta2 * s[width + f] + rest2 * g[f] * g[f]

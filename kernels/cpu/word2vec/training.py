@@ -105,28 +105,18 @@ def _piece(
     piece: tuple[int, int],
     scratch: Scratch,
 ) -> Losses:
-    first, last = piece
-    keep = noise.keep
+    keep, shape = noise.keep, (rules.half_window, rules.negatives, rules.shared_windows)
+    texts = sentences.tokens, sentences.offsets, sentences.lrs
+    tables = noise.chance, noise.alias, noise.chance if keep is None else keep
     loss, pairs, words, kept = _train(
-        vectors_in,
-        vectors_out,
-        read_only(sentences.tokens, vectors_in),
-        read_only(sentences.offsets, vectors_in),
-        read_only(sentences.lrs, vectors_in),
+        (vectors_in, vectors_out),
+        tuple(read_only(each, vectors_in) for each in texts),
         np.uint64(sentences.first | sentences.epoch << SENTENCE_BITS),
-        first,
-        last,
-        read_only(noise.chance, vectors_in),
-        read_only(noise.alias, vectors_in),
-        read_only(noise.chance if keep is None else keep, vectors_in),
+        piece,
+        tuple(read_only(each, vectors_in) for each in tables),
         keep is not None,
-        rules.half_window,
-        rules.negatives,
-        rules.shared_windows,
+        (*shape, rules.pool, rules.pool_sentences, np.uint64(rules.seed)),
         True if rules.pool > 0 else None,
-        rules.pool,
-        rules.pool_sentences,
-        np.uint64(rules.seed),
         tuple(scratch),
     )
     return Losses(loss, pairs, words, kept)
@@ -137,27 +127,20 @@ def _piece(
 
 @njit(cache=True, nogil=True)
 def _train(
-    vectors_in: Array,
-    vectors_out: Array,
-    tokens: Array,
-    offsets: Array,
-    lrs: Array,
+    vectors: Any,
+    texts: Any,
     which: Any,
-    first: int,
-    last: int,
-    chance: Array,
-    alias: Array,
-    keep: Array,
+    piece: tuple[int, int],
+    noise: Any,
     sampling: bool,
-    half: int,
-    negatives: int,
-    shared: int,
+    numbers: Any,
     pools: Any,
-    pooled: int,
-    pool_sentences: int,
-    seed: Any,
     given: Any,
 ) -> tuple[float, int, int, int]:
+    vectors_in, vectors_out = vectors
+    tokens, offsets, lrs = texts
+    chance, alias, keep = noise
+    half, negatives, shared, pooled, pool_sentences, seed = numbers
     work = pointers(Scratch(*given))  # arrays would be copied at every call
     dimension = vectors_in.shape[1]
     chunks = (dimension + LANES - 1) // LANES
@@ -176,7 +159,7 @@ def _train(
     for slot in range(slots):
         words_in[slot] = -1
     sentences_left = zero  # with the current pool
-    for sentence in range(first, last):
+    for sentence in range(piece[0], piece[1]):
         here = which + uint64(sentence)
         if pools is not None and sentences_left == 0:
             sentences_left = _fill_pool(seed, here, pooled, pool_sentences, chance, alias, work)
