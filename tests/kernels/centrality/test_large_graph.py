@@ -70,6 +70,12 @@ class OfThreads:
     def irecv(self, array, source, tag=0):
         return array, source
 
+    def allreduce(self, array, operation="sum"):
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        self.follow([self.isend(array, rank) for rank in others])
+        for rank in others:
+            array += self.queues[rank][self.rank].get(timeout=60)
+
     def follow(self, requests):
         for array, source in filter(None, requests):
             array[...] = self.queues[source][self.rank].get(timeout=60)
