@@ -41,7 +41,7 @@ def transpose(
     empty = partial(_empty, folder)
     nodes = sum(each.rows for each in rows)
     edges = sum(each.edges for each in rows)
-    of_all, among = None, (0, nodes)
+    of_all, among = None, (0, -1)
     if ranks is not None:
         of_all = _of_all_ranks(rows, nodes, ranks)
         _, nodes_of = shares_of(row_blocks([CSR(of_all, np.empty(0))]), nodes, ranks)
@@ -112,10 +112,11 @@ def _count_nodes(indices: Array, low: int, high: int, counts: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def _count(indices: Array, low: int, high: int, first: int, stop: int, counts: Array) -> None:
-    """Count the edges to each bucket, of targets ``first .. stop``."""
+    """Count the edges to each bucket, of targets ``first .. stop``, or with -1 of all."""
+    some = stop >= 0
     for edge in range(low, high):
         target = indices[edge]
-        if first <= target < stop:
+        if not some or first <= target < stop:
             counts[target >> _BUCKET_BITS] += 1
 
 
@@ -134,10 +135,11 @@ def _scatter(
     targets: Array,
     columns: Array,
 ) -> None:
+    some = stop >= 0
     for row in range(low, high):
         for edge in range(indptr[row], indptr[row + 1]):
             target = indices[edge]
-            if target < first or target >= stop:
+            if some and (target < first or target >= stop):
                 continue
             bucket = target >> _BUCKET_BITS
             at = cursor[bucket]

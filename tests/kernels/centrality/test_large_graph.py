@@ -259,6 +259,16 @@ def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, direct
             assert found.tobytes() == wanted.tobytes()
 
 
+@PAGERANK
+@settings(max_examples=20, deadline=None)
+@given(drawn=row_ranges(), weighted=st.booleans(), size=st.integers(2, 3))
+def test_more_ranks_than_work(kernels, drawn, weighted, size):
+    options = {"directed": drawn[0].is_directed(), "weighted": weighted, "most": 500}
+    wanted, _ = kernels.pagerank(drawn[1], **options)
+    for found, _ in by_ranks(size, lambda rank: kernels.pagerank(drawn[1], ranks=rank, **options)):
+        assert found.tobytes() == wanted.tobytes()
+
+
 @DIRECTED
 @pytest.mark.parametrize("size", [2, 3, 7])
 @backends("components", cpu_components)
