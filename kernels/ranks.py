@@ -22,6 +22,9 @@ class Ranks(Protocol):
     def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Any:
         """Start to receive."""
 
+    def allreduce(self, array: AnyArray, operation: str = "sum") -> Any:
+        """Combine the arrays of all ranks in place."""
+
     def follow(self, requests: Any) -> None:
         """Let what comes later, on this thread or stream, find the requests done."""
 

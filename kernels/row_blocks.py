@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array, frozen_view
 from penstock.csr import CSR
+from penstock.kernels.ranks import EdgesOfRank, Ranks, cuts
 
 _EDGES = 1 << 19  # edges and rows of a block
 
@@ -23,6 +24,10 @@ class RowBlock(NamedTuple):
     def arrays(self, *, weighted: bool = False) -> tuple[Array, Array, Array, int, int, int]:
         """Return what kernels take: indptr, indices, weights (or none), low, high, first row."""
         weights = self.rows.weights if weighted else None
+        if isinstance(self.rows, EdgesOfRank):
+            starts = self.rows.indptr[self.low : self.high + 1] - self.rows.first_edge
+            mine = CSR(starts, self.rows.indices, weights, first_row=self.rows.first_row + self.low)
+            return RowBlock(mine, 0, self.high - self.low).arrays(weighted=weighted)
         return (
             frozen_view(self.rows.indptr),
             frozen_view(self.rows.indices),
@@ -31,6 +36,15 @@ class RowBlock(NamedTuple):
             self.high,
             self.rows.first_row,
         )
+
+
+def shares_of(
+    blocks: Sequence[RowBlock], nodes: int, ranks: Ranks | None
+) -> tuple[list[int], list[int]]:
+    """Return where each rank's blocks begin, and its nodes."""
+    firsts = [*(each.rows.first_row + each.low for each in blocks), nodes]
+    found = cuts(len(blocks), ranks)
+    return found, [firsts[block] for block in found]
 
 
 def row_blocks(rows: Sequence[CSR], items: int = _EDGES) -> list[RowBlock]:

@@ -17,8 +17,8 @@ from penstock.csr import CSR
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.transpose import transpose
 from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.ranks import Ranks, cuts, gather, share
-from penstock.kernels.row_blocks import RowBlock, row_blocks
+from penstock.kernels.ranks import Ranks, gather, share
+from penstock.kernels.row_blocks import RowBlock, row_blocks, shares_of
 from penstock.threads import spread
 
 
@@ -54,9 +54,9 @@ def pagerank(
     personal = none if personal is None else personal
     given = _Vectors(sums, personal, personal if dangling is None else dangling)
     if directed:
-        rows = transpose(rows, weighted=weighted, folder=folder, threads=threads)
+        rows = transpose(rows, weighted=weighted, folder=folder, threads=threads, ranks=ranks)
     blocks = row_blocks(rows)
-    shares, nodes_of = _shares(blocks, nodes, ranks)
+    shares, nodes_of = shares_of(blocks, nodes, ranks)
     x = np.full(nodes, 1 / nodes) if start is None else np.array(start, np.float64)
     gives, then = np.empty(nodes), np.empty(nodes)
     np.divide(x, sums, out=gives, where=sums > 0)
@@ -84,21 +84,12 @@ def pagerank(
     return x, steps
 
 
-def _shares(
-    blocks: Sequence[RowBlock], nodes: int, ranks: Ranks | None
-) -> tuple[list[int], list[int]]:
-    """Return where each rank's blocks begin, and its nodes."""
-    firsts = [*(each.rows.first_row + each.low for each in blocks), nodes]
-    shares = cuts(len(blocks), ranks)
-    return shares, [firsts[block] for block in shares]
-
-
 def _sums(
     rows: Sequence[CSR], nodes: int, weighted: bool, threads: int | None, ranks: Ranks | None
 ) -> Array:
     """Return the sum of the weights of the edges of each row."""
     found, blocks = np.empty(nodes), row_blocks(rows)
-    shares, nodes_of = _shares(blocks, nodes, ranks)
+    shares, nodes_of = shares_of(blocks, nodes, ranks)
 
     def add(block: RowBlock) -> None:
         _add(*block.arrays(weighted=weighted), found)

@@ -16,7 +16,8 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels.compiled import njit
-from penstock.kernels.row_blocks import row_blocks
+from penstock.kernels.ranks import EdgesOfRank, Ranks, cuts, share
+from penstock.kernels.row_blocks import row_blocks, shares_of
 from penstock.threads import spread
 
 EDGE_BYTES, WEIGHT_BYTES = 12, 16  # of an edge while they are made, with ids of 32 bits
@@ -30,14 +31,22 @@ def transpose(
     weighted: bool = False,
     folder: Path | None = None,
     threads: int | None = None,
+    ranks: Ranks | None = None,
 ) -> list[CSR]:
     """Return the sources of each node's in-edges, ascending, and their weights if wanted.
 
     folder  holds the edges, mapped, of a graph that exceeds memory [default: they are in memory]
+    ranks   of which each gets the in-edges of its share of the nodes
     """
     empty = partial(_empty, folder)
     nodes = sum(each.rows for each in rows)
     edges = sum(each.edges for each in rows)
+    of_all, among = None, (0, -1)
+    if ranks is not None:
+        of_all = _of_all_ranks(rows, nodes, ranks)
+        _, nodes_of = shares_of(row_blocks([CSR(of_all, np.empty(0))]), nodes, ranks)
+        among = share(nodes_of, ranks)
+        edges = int(of_all[among[1]] - of_all[among[0]])
     buckets = max(1, (nodes + (1 << _BUCKET_BITS) - 1) >> _BUCKET_BITS)
     blocks = row_blocks(rows, _BLOCK)
     weighted = weighted and all(each.weights is not None for each in rows)
@@ -45,7 +54,7 @@ def transpose(
 
     def count(number: int) -> None:
         indptr, indices, _, low, high, _ = blocks[number].arrays()
-        _count(indices, indptr[low], indptr[high], counts[number])
+        _count(indices, indptr[low], indptr[high], *among, counts[number])
 
     spread(count, range(len(blocks)), threads)
     # Buckets one after another, in each the blocks in their order: sources stay ascending.
@@ -57,9 +66,8 @@ def transpose(
     columns = empty("columns", edges if weighted else 0, np.dtype(np.float64))
 
     def scatter(number: int) -> None:
-        _scatter(
-            *blocks[number].arrays(weighted=weighted), cursors[number], sources, targets, columns
-        )
+        given = blocks[number].arrays(weighted=weighted)
+        _scatter(*given, *among, cursors[number], sources, targets, columns)
 
     spread(scatter, range(len(blocks)), threads)
     indptr = np.zeros(nodes + 1, np.int64)
@@ -72,7 +80,20 @@ def transpose(
         _sort(first, last, low, high, sources, targets, columns, indptr, indices, weights)
 
     spread(sort, range(buckets), threads)
-    return [CSR(indptr, indices, weights=weights if weighted else None)]
+    kept = weights if weighted else None
+    if of_all is None:
+        return [CSR(indptr, indices, weights=kept)]
+    return [EdgesOfRank(of_all, indices, weights=kept, first_edge=int(of_all[among[0]]))]
+
+
+def _of_all_ranks(rows: Sequence[CSR], nodes: int, ranks: Ranks) -> Array:
+    """Return the start of each node's in-edges, of which each rank counts some."""
+    counts, blocks = np.zeros(nodes, np.int64), row_blocks(rows, _BLOCK)
+    for block in blocks[slice(*share(cuts(len(blocks), ranks), ranks))]:
+        indptr, indices, _, low, high, _ = block.arrays()
+        _count_nodes(indices, indptr[low], indptr[high], counts)
+    ranks.allreduce(counts)
+    return offsets_of(counts)
 
 
 def _empty(folder: Path | None, name: str, length: int, dtype: np.dtype[Any]) -> Array:
@@ -84,9 +105,19 @@ def _empty(folder: Path | None, name: str, length: int, dtype: np.dtype[Any]) ->
 
 
 @njit(cache=True, nogil=True)
-def _count(indices: Array, low: int, high: int, counts: Array) -> None:
+def _count_nodes(indices: Array, low: int, high: int, counts: Array) -> None:
     for edge in range(low, high):
-        counts[indices[edge] >> _BUCKET_BITS] += 1
+        counts[indices[edge]] += 1
+
+
+@njit(cache=True, nogil=True)
+def _count(indices: Array, low: int, high: int, first: int, stop: int, counts: Array) -> None:
+    """Count the edges to each bucket, of targets ``first .. stop``, or with -1 of all."""
+    some = stop >= 0
+    for edge in range(low, high):
+        target = indices[edge]
+        if not some or first <= target < stop:
+            counts[target >> _BUCKET_BITS] += 1
 
 
 @njit(cache=True, nogil=True)
@@ -97,17 +128,23 @@ def _scatter(
     low: int,
     high: int,
     first_row: int,
+    first: int,
+    stop: int,
     cursor: Array,
     sources: Array,
     targets: Array,
     columns: Array,
 ) -> None:
+    some = stop >= 0
     for row in range(low, high):
         for edge in range(indptr[row], indptr[row + 1]):
-            bucket = indices[edge] >> _BUCKET_BITS
+            target = indices[edge]
+            if some and (target < first or target >= stop):
+                continue
+            bucket = target >> _BUCKET_BITS
             at = cursor[bucket]
             cursor[bucket] = at + 1
-            sources[at], targets[at] = first_row + row, indices[edge]
+            sources[at], targets[at] = first_row + row, target
             if len(columns) > 0:
                 columns[at] = weights[edge]
 

@@ -218,7 +218,7 @@ class DirectoryPiece(PieceSpec):
 
         nodes = int(self.ptr[-1])
         each = EDGE_BYTES * id_dtype(nodes).itemsize // 4 + WEIGHT_BYTES * options.weighted
-        return each * (self.items - nodes)
+        return -(-each * (self.items - nodes) // (options.parts or 1))
 
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
         """Return the bytes per edge and per node, for these metrics."""

@@ -70,6 +70,12 @@ class OfThreads:
     def irecv(self, array, source, tag=0):
         return array, source
 
+    def allreduce(self, array, operation="sum"):
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        self.follow([self.isend(array, rank) for rank in others])
+        for rank in others:
+            array += self.queues[rank][self.rank].get(timeout=60)
+
     def follow(self, requests):
         for array, source in filter(None, requests):
             array[...] = self.queues[source][self.rank].get(timeout=60)
@@ -251,6 +257,16 @@ def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, direct
         for found, its in by_ranks(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):  # noqa: B023
             assert its == steps > 1
             assert found.tobytes() == wanted.tobytes()
+
+
+@PAGERANK
+@settings(max_examples=20, deadline=None)
+@given(drawn=row_ranges(), weighted=st.booleans(), size=st.integers(2, 3))
+def test_more_ranks_than_work(kernels, drawn, weighted, size):
+    options = {"directed": drawn[0].is_directed(), "weighted": weighted, "most": 500}
+    wanted, _ = kernels.pagerank(drawn[1], **options)
+    for found, _ in by_ranks(size, lambda rank: kernels.pagerank(drawn[1], ranks=rank, **options)):
+        assert found.tobytes() == wanted.tobytes()
 
 
 @DIRECTED
