@@ -92,8 +92,7 @@ def _with_block(
         here = skip - first
         at, column = cp.nonzero((here >= 0) & (here < len(block)))
         cosines[at, here[at, column]] = -np.inf
-    null = np.uint64(0)
-    scale = (null, null) if cosine else (query_lengths, lengths)
+    scale = (None, None) if cosine else (query_lengths, lengths)
     of, found = _candidates(cosines, scale, scores[:, -1].astype(np.float64), block.shape[1], k)
     exact = _exact(queries, block, of, found)
     if cosine:
@@ -120,7 +119,7 @@ def _candidates(
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the rows and columns that may be among the k nearest, of those above ``worst``.
 
-    scale  the lengths of queries and rows, if products count; otherwise null pointers
+    scale  the lengths of queries and rows, if products count; otherwise None
     """
     rows, columns = cosines.shape
     bound = cp.float64((width + 10) * 2.0**-23)  # twice that of the twin: two roundings
