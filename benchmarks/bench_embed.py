@@ -114,15 +114,19 @@ class Steps:
         width = self.rules.relation_width
         return table(nodes, self.rules.dim), table(RELATIONS, width) if width else None
 
-    def batch(self, nodes: int, edges: int, negatives: int, number: int) -> Batch:
-        """Return random edges and drawn negatives."""
+    def edges_of(self, nodes: int, edges: int, number: int) -> tuple[Any, Any, Any]:
+        """Return random heads, relations and tails."""
         rng = self.xp.random.default_rng(number)
         heads, tails = (rng.integers(0, nodes, edges).astype(np.int32) for _ in range(2))
         typed = rng.integers(0, RELATIONS, edges).astype(np.int32)
+        return heads, typed if self.rules.relation_width else None, tails
+
+    def batch(self, nodes: int, ends: tuple[Any, Any, Any], negatives: int, number: int) -> Batch:
+        """Return edges and drawn negatives."""
         pool = NegativePool(self.xp.zeros(1, np.int64), self.xp.asarray([0, nodes], dtype=np.int64))
-        sides, chunks = len(self.rules.sides), self.rules.chunks(edges)
+        sides, chunks = len(self.rules.sides), self.rules.chunks(len(ends[0]))
         drawn = self.kernels.draw_negatives(number, number, sides, chunks, negatives, pool)
-        return Batch(heads, typed if self.rules.relation_width else None, tails, drawn)
+        return Batch(*ends, drawn)
 
     def workspace(self) -> Any:
         return self.kernels.workspace() if self.device else self.kernels.workspace(self.threads)
@@ -132,11 +136,13 @@ class Steps:
         if self.trained is None:
             self.trained = self.tables(self.nodes)
         nodes, relations = self.trained
+        # As PyTorch's: a GPU takes half of a millisecond to begin a generator.
+        some = [self.edges_of(self.nodes, self.edges, number) for number in range(8)]
         with self.workspace() as work:
 
             def step() -> Any:
                 self.number += 1
-                batch = self.batch(self.nodes, self.edges, NEGATIVES, self.number)
+                batch = self.batch(self.nodes, some[self.number % 8], NEGATIVES, self.number)
                 return self.kernels.step(
                     nodes, relations, batch, self.rules, 0.1, self.number, work
                 )
@@ -158,7 +164,8 @@ class Steps:
         theirs = tuple(each and Table(*map(host, (each.values, each.state))) for each in theirs)
         with self.workspace() as work:
             for number in range(1, 4):
-                batch = self.batch(3000, 500, 200, seed + number)
+                ends = self.edges_of(3000, 500, seed + number)
+                batch = self.batch(3000, ends, 200, seed + number)
                 loss = self.kernels.step(*ours, batch, self.rules, 0.1, number, work)
                 parts = (batch.heads, batch.relations, batch.tails, batch.negatives)
                 on_host = Batch(*map(host, parts))

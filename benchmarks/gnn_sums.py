@@ -13,7 +13,7 @@ from harness import Timed, on_gpu
 from penstock.kernels.gnn_rules import ScaledCSR
 
 WIDTH, CHECKED = 32, 1000
-ALGORITHMS = "ALG_DEFAULT", "CSR_ALG1", "CSR_ALG2", "CSR_ALG3"
+ALGORITHMS = {"default": 0, "CSR_ALG1": 4, "CSR_ALG2": 6, "CSR_ALG3": 12}  # of cusparseSpMM
 
 
 class Sums:
@@ -74,8 +74,8 @@ class Sums:
             *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
         ]
         found = {}
-        for name in ALGORITHMS:
-            how = *begin, getattr(cusparse, f"CUSPARSE_SPMM_{name}")
+        for name, number in ALGORITHMS.items():
+            how = *begin, number
             buffer = cp.empty(max(cusparse.spMM_bufferSize(*how), 1), cp.int8)
             if plan(*how, buffer.data.ptr):
                 continue  # an algorithm without a plan for these operands
