@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import entry, njit
+from penstock.kernels.compiled import njit
 
 
 def neighbour_counts(
@@ -42,25 +42,6 @@ def neighbour_lists(
         frozen_view(in_indices),
     )
     _merge(*lists, starts, out, True)
-
-
-@entry("counts")
-def reverse_counts(counts: Array, indices: Array) -> None:
-    """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
-    for edge in range(len(indices)):
-        counts[indices[edge]] += 1
-
-
-@entry("cursor", "in_indices")
-def reverse_rows(
-    cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
-) -> None:
-    """Append each row to the list of each of its neighbours."""
-    for row in range(len(indptr) - 1):
-        for edge in range(indptr[row], indptr[row + 1]):
-            neighbour = indices[edge]
-            in_indices[cursor[neighbour]] = first_row + row
-            cursor[neighbour] += 1
 
 
 @njit(cache=True, nogil=True)

@@ -1,8 +1,8 @@
 """The neighbours of each node, direction, loops and repeats ignored: what METIS cuts.
 
 For a directed graph the reverse of every edge is needed: (in_indptr, in_indices) lists the
-sources of each node's incoming edges, made by ``reverse_counts`` and ``reverse_rows``. An
-undirected graph stores both directions already and passes empty lists.
+sources of each node's incoming edges, ascending. An undirected graph stores both directions already
+and passes empty lists.
 """
 
 from __future__ import annotations
@@ -10,25 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
-
-
-def reverse_counts(counts: Array, indices: Array) -> None:
-    """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
-    np.add.at(counts, indices, 1)
-
-
-def reverse_rows(
-    cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
-) -> None:
-    """Append each row to the list of each of its neighbours.
-
-    ``cursor[v]`` is the position of the next source of ``v`` in ``in_indices``; it advances. Row
-    ranges given in ascending order make every list ascending.
-    """
-    for row in range(len(indptr) - 1):
-        for neighbour in indices[indptr[row] : indptr[row + 1]]:
-            in_indices[cursor[neighbour]] = first_row + row
-            cursor[neighbour] += 1
 
 
 def neighbour_counts(

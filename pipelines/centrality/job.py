@@ -232,7 +232,8 @@ def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: Central
     if capacity.on_gpu:
         needs = most.bytes(options, on_gpu=True)
         if needs > capacity.memory:
-            raise capacity.too_small(what, needs, remedy=_OTHER_DEVICE)
+            there = f"on a {capacity.worker}"
+            raise does_not_fit(what, there, needs, capacity.memory, remedy=_OTHER_DEVICE)
 
 
 def _compute_pieces(workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:

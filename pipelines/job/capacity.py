@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, ClusterError
+from penstock.errors import ClusterError
 from penstock.limits import limit_for, usable_memory
 from penstock.pipelines.job.plan import Need
-from penstock.sizes import does_not_fit, plural
+from penstock.sizes import plural
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
@@ -74,14 +74,6 @@ class Capacity:
         remedy = remedy if limit is None else f"{remedy}; {limit} would fit"
         there = self.memory if there is None else there
         return Need(size, there, f"on every {self.worker}", remedy=remedy)
-
-    def too_small(
-        self, what: str, needs: int, *, remedy: str, has: int | None = None
-    ) -> CapacityError:
-        """Return the error that ``what`` needs more than a worker has; a remedy names a limit that
-        would do."""
-        there = self.memory if has is None else has
-        return does_not_fit(what, f"on a {self.worker}", needs, there, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,8 @@ def two_cliques(size):
 def symmetric(kernels, csr, cut):
     """Return (indptr, indices) made from two row ranges."""
     pieces = in_two(csr, cut)
-    counts = np.zeros(csr.rows, np.int64)
-    for piece in pieces:
-        kernels.reverse_counts(counts, piece.indices)
-    in_indptr = np.concatenate([[0], np.cumsum(counts)])
-    cursor, in_indices = in_indptr[:-1].copy(), np.full(csr.edges, -1, np.int32)
-    for piece in pieces:
-        kernels.reverse_rows(cursor, in_indices, piece.indptr, piece.indices, piece.first_row)
+    in_indices = csr.sources()[np.argsort(csr.indices, kind="stable")].astype(np.int32)
+    in_indptr = np.cumsum([0, *np.bincount(csr.indices, minlength=csr.rows)])
     lists = [(p.indptr, p.indices, p.first_row, in_indptr, in_indices) for p in pieces]
     counts = np.concatenate([kernels.neighbour_counts(*rows) for rows in lists])
     indptr = np.concatenate([[0], np.cumsum(counts)])
