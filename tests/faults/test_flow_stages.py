@@ -90,9 +90,9 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
 
 
 def start(path):
-    """Run a flow; return its process once walks are written."""
-    process, partial = launch_flow(path), path.parent / "flow/.walks.partial/walks"
-    until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process, 300)
+    """Run a flow; return its process once walks are written, and their records, which are later."""
+    process, scratch = launch_flow(path), path.parent / "flow/.walks.partial/scratch"
+    until(lambda: any(scratch.glob("part-*.json")), process, 300)
     return process
 
 
