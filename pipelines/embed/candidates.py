@@ -34,7 +34,7 @@ def find_candidates(
     Those limit only answers of the side that the training corrupts. None: all nodes.
     """
     trained = (run.options or {}).get("candidates")
-    if given is None and trained not in (None, ALL, BY_RELATION):
+    if given is None and trained not in (None, BY_RELATION):
         bits = load_npy(at / FILE)
         check_length(bits, -(-run.nodes // 8), at / FILE, remedy=FORMAT.restore)
         return Candidates(run.nodes, bits.tobytes()).limiting(run.training.corrupt)

@@ -79,7 +79,7 @@ def train_vectors(
         raise UsageError(
             f"--candidates {BY_RELATION} is for relations between nodes of types",
             expected="a graph whose nodes have types, and a model with relations",
-            remedy="Name types with penstock etl --source-type or --nodes",
+            remedy="Name types with penstock etl --source-type and --target-type",
         )
     if options.candidates is not None and not by_relation:
         mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)

@@ -26,8 +26,9 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.resources.device import arrays_of_device, to_device
 
-# A window has at most this many batches, and edges unless one batch has more.
-_BATCHES, _EDGES = 64, 1 << 20
+# A window has at most this many batches, and edges unless one batch has more: the larger it is,
+# the longer one set of types is trained at a time, which costs quality.
+_BATCHES, _EDGES = 16, 1 << 20
 
 
 class Draw(Protocol):

@@ -534,7 +534,6 @@ class EmbedTrainer(Trainer):
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
             drawn, losses = self._number(), []
-            lr = self.training.lr_at(self._share())
             self.batches += 1
             number = self.steps_before + self.batches
             with self.busy.batch():
@@ -542,14 +541,11 @@ class EmbedTrainer(Trainer):
                 for batch in self.negatives.batches(draw, drawn, self.rules, *columns):
                     # A CUDA graph has one number of edges.
                     work = self.work if self.negatives.kinds is None or not gpu() else None
-                    losses.append(
-                        self.kernels.step(
-                            nodes, self.relations, batch, self.rules, lr, number, work
-                        )
-                    )
+                    given = self.rules, self.training.lr_at(self._share()), number, work
+                    losses.append(self.kernels.step(nodes, self.relations, batch, *given))
+                    self.epoch_edges += len(batch.heads)
             self.shared.trained()  # this waits for other ranks, and does not count as training
             self._losses.append(sum(losses[1:], losses[0]))
-            self.epoch_edges += len(heads)
             if not self._progress(len(heads)):
                 return False
         return True
