@@ -532,7 +532,7 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
                     partial(run, folder / "based", folder / name),
                     partial(check, job),
                     {"anew": anew},
-                    rounds=2,
+                    rounds=3,
                 )
             if share == 0.01 and kind == "random":
                 yield night_case(given, folder, today, (add, remove))
