@@ -129,7 +129,8 @@ class TrainingOptions(Training):
     and an epoch over all edges fits the others again"""
     candidates: Candidates | None = None
     """nodes to draw negatives from and to rank answers among: type:NAME, label:NAME, a file of
-    ids, or by-relation: nodes of the types that edges of the relation lead to [default: all nodes]"""
+    ids, or by-relation: nodes of the types that edges of the relation lead to [default: all
+    nodes]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
