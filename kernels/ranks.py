@@ -26,10 +26,10 @@ class Ranks(Protocol):
         """Combine the arrays of all ranks in place."""
 
     def follow(self, requests: Any) -> None:
-        """Let what comes later, on this thread or stream, find the requests done."""
+        """Make later work of this thread or stream wait for the requests."""
 
     def synchronize(self) -> None:
-        """Return when the GPU, if any, has done all; raise if another rank has failed."""
+        """Wait for this rank's GPU, if it has one; raise if another rank has failed."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ def edges_of_rank(indptr: DeviceArray, ranks: Ranks) -> tuple[int, int]:
 
 
 def indices_of(rows: CSR, name: str = "indices") -> tuple[Any, int]:
-    """Return where the first edge of the graph would be, of a rank's edges, and their first."""
+    """Return the address at which the graph's first edge would lie, and the rank's first edge."""
     array: DeviceArray = getattr(rows, name)
     first = rows.first_edge if isinstance(rows, EdgesOfRank) else 0
     return np.uint64((array.data.ptr - first * array.itemsize) % 2**64), first
