@@ -1,6 +1,6 @@
 """Arrays between GPUs: a gang's Communicator, plain CuPy NCCL and torch.distributed.
 
-    python -P benchmarks/bench_nccl.py [--quick] [--ranks 4] [--sizes 1 64 1024]
+    python -P benchmarks/bench_nccl.py [--quick] [--ranks 2] [--sizes 1 64 1024]
 
 mpiexec starts one rank per GPU. All three reduce, or exchange parts of, the same float32 arrays of
 1 MB, 64 MB and 1 GB per rank, in turn; each result is compared with one computed from the seeds. A
@@ -272,7 +272,7 @@ def check(ranks: int, sizes: tuple[int, ...], values: dict[str, Any]) -> dict[st
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
-    sizes, n = tuple(given.sizes), given.ranks
+    sizes, n = tuple(given.sizes), given.ranks or (4 if gpus(4)() is None else 2)
     for operation in ("allreduce", "all-to-all"):
         for size in sizes:
             for manner in ("in a row", "each"):
@@ -295,5 +295,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
         measure(Path(sys.argv[2]), [int(size) for size in sys.argv[3:]])
     else:
-        options = [Option("--ranks", 4, 2), Option("--sizes", [1, 64, 1024], [1, 64], "in MB")]
+        options = [
+            Option("--ranks", 0, 2, "0: 4 if there are as many GPUs, or 2"),
+            Option("--sizes", [1, 64, 1024], [1, 64], "in MB"),
+        ]
         sys.exit(main(__doc__, cases, *options, needs=(gpus(2), installed("torch")), gpu=cases))
