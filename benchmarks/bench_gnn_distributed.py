@@ -135,7 +135,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 sides = {"one rank": Side(one, ratio, ratio and ratio / 2)}
                 title = f"{name}, {ranks} ranks, dropout {dropout:g}"
                 yield Case(title, partial(run, ranks, **more), check, sides)
-    if root() or slow(given)[0]() or not graphs:
+    if given.gpu or root() or slow(given)[0]() or not graphs:
         return
     spec = importlib.util.spec_from_file_location("hosts", HOSTS)
     assert spec is not None

@@ -39,8 +39,8 @@ from penstock.workers.embed.storage.queue_controller import Controller
 AT_ONCE = 2 << 20  # bytes per call, as the controller's most
 THREADS, QUEUES, PATIENCE = 8, 8, 10.0
 # A place, its format, and the measured times of direct and of locked over ours.
-DISK = QueueFormat(entries=64, page_bytes=128 << 10), {"read": (1.04, 1.33), "write": (0.86, 1.51)}
-MEMORY = QueueFormat(entries=256, page_bytes=4096), {"read": (0.07, 15), "write": (0.19, 16)}
+DISK = QueueFormat(entries=64, page_bytes=128 << 10), {"read": (1.04, 1.05), "write": (0.86, 1.05)}
+MEMORY = QueueFormat(entries=256, page_bytes=4096), {"read": (1.0, 7.9), "write": (1.1, 1.8)}
 
 
 class Place:
