@@ -49,6 +49,7 @@ from harness import (
     real,
     tampered,
     timed,
+    wanted,
 )
 
 import penstock
@@ -236,6 +237,10 @@ def flowwalker(given: argparse.Namespace) -> Iterator[Case]:
             scale = 12
         elif not device:
             scale -= 5
+        title = f"R-MAT {scale} x {factor} for {name}"
+        names = {app: f"table 2, {app}, {title}" for app in APPS}
+        if not any(wanted(each, given) for each in names.values()):
+            continue
         path = given.scratch / name
         base = walks.make_graph(path, scale, factor)
         for app, rules in APPS.items():
@@ -247,7 +252,7 @@ def flowwalker(given: argparse.Namespace) -> Iterator[Case]:
             tables = replace(rules, sampler=Sampler.REJECTION)
             other = walks.Walker(base, tables, os.cpu_count() or 1)
             yield Case(
-                f"table 2, {app}, R-MAT {scale} x {factor} for {name}",
+                names[app],
                 walker,
                 partial(check_walks, walker, A100[app][name]),
                 {} if device else {"by tables, rejection": Side(other)},
