@@ -64,13 +64,13 @@ CORES: dict[Any, Any] = {
     (Model.COMPLEX, BOTH): (1.6, None),
 }
 GPUS: dict[Any, Any] = {
-    (Model.DOT, ONE): (4.4, 0.38),
-    (Model.DOT, BOTH): (3.7, 0.47),
-    (Model.DISTMULT, ONE): (4.7, 0.30),
-    (Model.COMPLEX, ONE): (5.0, 0.31),
-    (Model.COMPLEX, BOTH): (4.8, 0.41),
+    (Model.DOT, ONE): (4.4, 0.34),
+    (Model.DOT, BOTH): (3.7, 0.43),
+    (Model.DISTMULT, ONE): (4.7, 0.27),
+    (Model.COMPLEX, ONE): (5.0, 0.28),
+    (Model.COMPLEX, BOTH): (4.8, 0.37),
     (Model.TRANSE_L1, ONE): (None, 0.32),
-    (Model.TRANSE_L2, ONE): (7.0, 0.25),
+    (Model.TRANSE_L2, ONE): (7.0, 0.23),
     (Model.ROTATE, ONE): (None, 0.46),
 }
 
