@@ -147,7 +147,7 @@ def check_communities(graph: Graph, values: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def on_cores(graph: Graph, metric: str, sources: np.ndarray) -> np.ndarray:
+def on_cores(graph: Graph, sources: np.ndarray, metric: str) -> np.ndarray:
     """Compute a metric on all cores, betweenness with a thread for each source."""
     if metric == "PageRank":
         return penstock.pagerank(graph, tol=GAP_CHANGE / graph.num_nodes, device="cpu")
@@ -167,9 +167,9 @@ def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int])
     from penstock.kernels.cuda import centrality, components, pagerank
 
     def work() -> Any:
-        if metric == "PageRank":
+        if "PageRank" in metric:
             found, kept["steps"] = pagerank.pagerank(
-                [rows], directed=False, tolerance=GAP_CHANGE / rows.rows
+                [rows], directed=False, tolerance=GAP_CHANGE / rows.rows, dtype=dtype_of(metric)
             )
             return found
         if metric == "components":
@@ -184,9 +184,14 @@ def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int])
     return Timed(run.seconds, run.value.get() * (scale if metric == "betweenness" else 1))
 
 
+def dtype_of(metric: str) -> str:
+    """Return the type of what nodes give in a step of PageRank."""
+    return "float32" if "float32" in metric else "float64"
+
+
 def check_device(truth: Any, metric: str, values: dict[str, Any]) -> None:
-    exact = metric == "components"
-    np.testing.assert_allclose(values["ours"], truth(), rtol=0 if exact else 1e-9, atol=0)
+    close = 0 if metric == "components" else 1e-6 if "float32" in metric else 1e-9
+    np.testing.assert_allclose(values["ours"], truth(), rtol=close, atol=0)
 
 
 def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
@@ -196,6 +201,7 @@ def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
         return Timed((4 * edges + 8 * nodes) / COPY)
     of_metric = {
         "PageRank": kept["steps"] * (4 * edges + 40 * nodes),
+        "PageRank, float32": kept["steps"] * (4 * edges + 32 * nodes),
         "components": 28 * nodes,
         "betweenness": 8 * edges + 240 * nodes,
     }
@@ -227,8 +233,8 @@ def as_rank(path: str, metric: str, out: str) -> None:
         rows = upload_rows([graph.shard(n) for n in range(graph.num_shards)], ranks=comm)
         comm.synchronize()
         held = time.perf_counter()
-        if metric == "PageRank":
-            values = ranks_of_rows(rows, {}, **given)[0]
+        if "PageRank" in metric:
+            values = ranks_of_rows(rows, {}, dtype=dtype_of(metric), **given)[0]
         else:
             values = components_of_rows(rows, symmetric=True, ranks=comm)
         end = time.perf_counter()
@@ -270,7 +276,7 @@ def check_equal(kept: dict[str, float], values: dict[str, Any]) -> dict[str, flo
 
 def two_gpus(graph: Graph, name: str, folder: Path) -> Iterator[Case]:
     """Yield the cases of two GPUs."""
-    for metric, ratio in (("PageRank", 1.34), ("components", 1.14)):
+    for metric, ratio in (("PageRank", 1.34), ("PageRank, float32", None), ("components", 1.14)):
         kept: dict[str, float] = {}
         yield Case(
             f"{metric}, {name}, 2 GPUs, from files",
@@ -324,20 +330,24 @@ def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
     for number, (name, quadrants) in enumerate(GAP_GRAPHS.items()):
         graph = made(folder / f"{name}{given.gpu_scale}", given.gpu_scale, *quadrants)
         sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 4, replace=False))
+        ranks = partial(penstock.pagerank, graph, tol=GAP_CHANGE / graph.num_nodes)
         calls: dict[str, Any] = {
-            "PageRank": partial(penstock.pagerank, graph, tol=GAP_CHANGE / graph.num_nodes),
+            "PageRank": ranks,
+            "PageRank, float32": partial(ranks, dtype="float32"),
             "components": partial(penstock.components, graph),
             "betweenness": partial(penstock.betweenness, graph, sources=sources),
         }
         (rows,) = upload_rows([graph.shard(n) for n in range(graph.num_shards)])
         kept = {"steps": 1}
+        truths = cache(partial(on_cores, graph, sources))
         for metric, call in calls.items():
-            truth = cache(partial(on_cores, graph, metric, sources))
+            truth = partial(truths, metric.removesuffix(", float32"))
             for where, ours in (
                 ("from files", partial(call, device="gpu")),
                 ("in device memory", partial(on_device, rows, metric, sources, kept)),
             ):
-                share = None if given.quick else SHARES[metric, where][number]
+                shares = None if given.quick else SHARES.get((metric, where))
+                share = shares and shares[number]
                 run = partial(least, graph, metric, where, kept)
                 yield Case(
                     f"{metric}, {name} {given.gpu_scale}, GPU, {where}",

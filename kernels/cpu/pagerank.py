@@ -1,14 +1,14 @@
 """PageRank of one graph on all cores; meaning as in naive/pagerank.py.
 
 Each node adds what its in-neighbours give, so that no two threads write the same number. A step
-reads every edge once (4 or 8 bytes, and 8 with weights), and gathers 8 bytes per edge.
+reads every edge once (4 or 8 bytes, and 8 with weights), and gathers 4 or 8 bytes per edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,7 @@ def pagerank(
     start: Array | None = None,
     personal: Array | None = None,
     dangling: Array | None = None,
+    dtype: Any = np.float64,
     folder: Path | None = None,
     threads: int | None = None,
     ranks: Ranks | None = None,
@@ -58,9 +59,8 @@ def pagerank(
     blocks = row_blocks(rows)
     shares, nodes_of = shares_of(blocks, nodes, ranks)
     x = np.full(nodes, 1 / nodes) if start is None else np.array(start, np.float64)
-    gives, then = np.empty(nodes), np.empty(nodes)
-    np.divide(x, sums, out=gives, where=sums > 0)
-    gives[sums == 0] = 0
+    gives = np.divide(x, sums, out=np.zeros(nodes), where=sums > 0).astype(dtype)
+    then = np.empty(nodes, dtype)
     lost = float(x[sums == 0].sum())
     parts = np.empty((len(blocks), 2))
 

@@ -6,14 +6,21 @@
 // every run and on every GPU. Edges are read once, past the caches, which hold values of nodes.
 // Tiles are numbered over the whole graph; a rank has some, and the indices of their edges.
 //
-// instance: pull<int, None>
-// instance: pull<int, float>
-// instance: pull<int, double>
-// instance: pull<long long, None>
-// instance: pull<long long, float>
-// instance: pull<long long, double>
+// instance: pull<int, None, float>
+// instance: pull<int, None, double>
+// instance: pull<int, float, float>
+// instance: pull<int, float, double>
+// instance: pull<int, double, float>
+// instance: pull<int, double, double>
+// instance: pull<long long, None, float>
+// instance: pull<long long, None, double>
+// instance: pull<long long, float, float>
+// instance: pull<long long, float, double>
+// instance: pull<long long, double, float>
+// instance: pull<long long, double, double>
+// instance: finish_rows<float>
+// instance: finish_rows<double>
 // instance: cut_rows
-// instance: finish_rows
 // instance: add_parts
 #include "grid.cuh"
 
@@ -51,10 +58,12 @@ __global__ void cut_rows(long long tiles, long long nodes, long long edges,
 }
 
 // What becomes of a node's sum. `personal` and `dangling` are null if all nodes have the same.
+template <typename Value>
 struct Step {
   const double *sums, *personal, *dangling;
   double lost, damping, even;
-  double *x, *then;  // ranks, and what a node gives per unit of weight in the next step
+  double* x;    // ranks
+  Value* then;  // what a node gives per unit of weight in the next step
 
   __device__ __forceinline__ void operator()(long long node, double total, double* change,
                                              double* losing) const {
@@ -64,7 +73,7 @@ struct Step {
     *change += fabs(next - x[node]);
     if (!(sum > 0)) *losing += next;
     x[node] = next;
-    then[node] = sum > 0 ? next / sum : 0;
+    then[node] = static_cast<Value>(sum > 0 ? next / sum : 0);
   }
 };
 
@@ -87,12 +96,12 @@ __device__ __forceinline__ void over_block(double* a, double* b) {
 // firsts   of each tile, the sum of a row that began before it, and ends in it
 // carries  of each tile, the sum of the row that does not end in it
 // parts    of each tile, as in `totals`, of its other rows
-template <typename Id, typename Weight>
+template <typename Id, typename Weight, typename Value>
 __global__ void __launch_bounds__(THREADS, 5)
     pull(long long first_tile, long long nodes, long long edges, const long long* indptr,
-         const Id* indices, const Weight* weights, const long long* starts, const double* gives,
+         const Id* indices, const Weight* weights, const long long* starts, const Value* gives,
          const double* sums, const double* personal, const double* dangling, const double* totals,
-         double damping, double* x, double* then, double* firsts, double* carries, double* parts) {
+         double damping, double* x, Value* then, double* firsts, double* carries, double* parts) {
   __shared__ double values[ITEMS];  // of the tile's edges, then sums of its rows
   __shared__ int ends[ITEMS];
   __shared__ int first_row[WARPS], last_row[WARPS];
@@ -168,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, 5)
   if (threadIdx.x == THREADS - 1) carries[tile] = leader == row ? run + of_warps(row) : run;
   __syncthreads();
 
-  const Step step = {sums, personal, dangling, totals[1], damping, 1.0 / nodes, x, then};
+  const Step<Value> step = {sums, personal, dangling, totals[1], damping, 1.0 / nodes, x, then};
   double change = 0, losing = 0;
 #pragma unroll 1
   for (int i = threadIdx.x; i < rows; i += THREADS) {
@@ -183,12 +192,13 @@ __global__ void __launch_bounds__(THREADS, 5)
 // Complete the rows that several tiles have, one warp per tile.
 //
 // first, tiles  the first tile of this rank, and one after its last
+template <typename Value>
 __global__ void __launch_bounds__(THREADS)
     finish_rows(long long first, long long tiles, long long nodes, const long long* indptr,
                 const long long* starts, const double* sums, const double* personal,
                 const double* dangling, const double* totals, double damping, double* x,
-                double* then, const double* firsts, const double* carries, double* parts) {
-  const Step step = {sums, personal, dangling, totals[1], damping, 1.0 / nodes, x, then};
+                Value* then, const double* firsts, const double* carries, double* parts) {
+  const Step<Value> step = {sums, personal, dangling, totals[1], damping, 1.0 / nodes, x, then};
   const int lane = threadIdx.x % 32;
   for (long long tile = first + penstock::thread_number() / 32; tile < tiles;
        tile += penstock::thread_count() / 32) {

@@ -1,9 +1,9 @@
 """PageRank of one graph on the GPU; meaning as in naive/pagerank.py.
 
-A step reads every edge once (4 or 8 bytes, and its weight), and gathers 8 bytes per edge, of which
-a sector of 32 comes from memory if no cache has it. Besides the graph, memory holds up to 60 bytes
-per node, and of a directed graph the in-edges, whose making takes 16 bytes per edge (40 with
-weights). Several ranks exchange 8 bytes per node and step; each has its edges, or in-edges, only.
+A step reads every edge once (4 or 8 bytes, and its weight), and gathers 8 bytes per edge (float32:
+4), of which a sector of 32 comes from memory if no cache has it. Besides the graph, memory holds up
+to 60 bytes per node, and of a directed graph the in-edges, whose making takes 16 bytes per edge (40
+with weights). Several ranks exchange what they gather; each has its edges, or in-edges, only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from penstock.kernels.cuda.transpose import transpose
 from penstock.kernels.ranks import Ranks, cuts, gather, share
 
 _FILE = "pagerank"
-_NULL = np.uint64(0)
 _BLOCKS = 1024  # at most, that add up parts: the order of sums must not depend on the GPU
-_WEIGHTS = {None: "None", "float32": "float", "float64": "double"}
 
 
 def pagerank(
@@ -39,6 +37,7 @@ def pagerank(
     start: DeviceArray | None = None,
     personal: DeviceArray | None = None,
     dangling: DeviceArray | None = None,
+    dtype: Any = np.float64,
     folder: Path | None = None,
     threads: int | None = None,
     ranks: Ranks | None = None,
@@ -59,7 +58,8 @@ def pagerank(
         ones, sums = cp.ones(nodes), cp.empty(nodes)
         _Steps(out, ones, None, None, 1.0, True, ranks).run(ones, cp.empty(nodes), sums)
     x = cp.full(nodes, 1 / nodes) if start is None else cp.array(start, np.float64)
-    gives, then = cp.where(sums > 0, x / cp.where(sums > 0, sums, 1), 0), cp.empty(nodes)
+    gives = cp.where(sums > 0, x / cp.where(sums > 0, sums, 1), 0).astype(dtype)
+    then = cp.empty(nodes, dtype)
     dangling = personal if dangling is None else dangling
     work = _Steps(into, sums, personal, dangling, damping, weighted, ranks)
     work.totals[1] = cp.where(sums > 0, 0, x).sum()
@@ -88,7 +88,7 @@ class _Steps:
     ) -> None:
         self.rows, self.weights, self.damping = rows, rows.weights if weighted else None, damping
         self.ranks = ranks
-        self.vectors = sums, *(_NULL if each is None else each for each in (personal, dangling))
+        self.vectors = sums, personal, dangling
         self.totals = cp.zeros(2)
         self.edges, self.tiles, self.starts = tiles_of(rows.indptr)
         self.cuts = cuts(self.tiles, ranks)
@@ -101,7 +101,8 @@ class _Steps:
         """Compute ``x`` of the rows of this rank, and what all nodes give ``then``; return the sum
         of the changes."""
         rows, weights, ranks = self.rows, self.weights, self.ranks
-        name = _WEIGHTS[None if weights is None else weights.dtype.name]
+        value = c_name(gives)
+        types = c_name(rows.indices), "None" if weights is None else c_name(weights), value
         low, high = share(self.cuts, ranks)
         nodes, first, last = np.int64(rows.rows), np.int64(low), np.int64(high)
         given: tuple[Any, ...] = (*self.vectors, self.totals, np.float64(self.damping), x, then)
@@ -109,17 +110,17 @@ class _Steps:
         if high > low:
             launch_blocks(
                 _FILE,
-                f"pull<{c_name(rows.indices)}, {name}>",
+                f"pull<{', '.join(types)}>",
                 high - low,
                 THREADS,
                 *(first, nodes, np.int64(self.edges), rows.indptr, indices_of(rows)[0]),
-                _NULL if weights is None else indices_of(rows, "weights")[0],
+                None if weights is None else indices_of(rows, "weights")[0],
                 *(self.starts, gives, *given, *left),
             )
         gather(self.carries, self.cuts, ranks)
         launch(
             _FILE,
-            "finish_rows",
+            f"finish_rows<{value}>",
             32 * (high - low),
             *(first, last, nodes, rows.indptr, self.starts, *given, *left),
         )

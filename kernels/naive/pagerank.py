@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ def pagerank(
     start: Array | None = None,
     personal: Array | None = None,
     dangling: Array | None = None,
+    dtype: Any = np.float64,
     folder: Path | None = None,
     threads: int | None = None,
     ranks: Ranks | None = None,
@@ -40,6 +42,7 @@ def pagerank(
     personal  (nodes,) float64, adding up to 1: where a walk begins again [default: equal]
     dangling  (nodes,) float64, adding up to 1: to which a node without edges, or with weights of
               zero only, gives [default: as ``personal``]
+    dtype     of what nodes give by weight of an out-edge, float32 or float64; sums are float64
     folder    for the in-edges of a directed graph that exceeds memory [default: in memory]
     threads   [default: all cores]; they do not change the result
     ranks     which compute it together, each with these arguments, and all get the result, which
@@ -57,11 +60,12 @@ def pagerank(
     even = np.full(nodes, 1 / nodes)
     personal = even if personal is None else personal
     dangling = personal if dangling is None else dangling
-    sums = matrix.sum(1, keepdims=True)
-    gives = np.divide(matrix, sums, out=np.tile(dangling, (nodes, 1)), where=sums > 0)
+    sums = matrix.sum(1)
     x = even if start is None else start
     for step in range(1, most + 1):
-        before, x = x, damping * (x @ gives) + (1 - damping) * personal
+        gives = np.divide(x, sums, out=np.zeros(nodes), where=sums > 0).astype(dtype)
+        come = gives.astype(np.float64) @ matrix + x[sums == 0].sum() * dangling
+        before, x = x, damping * come + (1 - damping) * personal
         if np.abs(x - before).sum() < nodes * tolerance:
             return x, step
     return x, -1

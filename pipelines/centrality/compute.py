@@ -161,6 +161,7 @@ def compute_rows(
             damping=options.alpha,
             tolerance=options.tol,
             most=options.max_iter,
+            dtype=options.dtype,
             folder=folder,
             **shared,
         )

@@ -179,6 +179,7 @@ def pagerank(
     weighted: bool = False,
     dangling: Any = None,
     directed: bool | None = None,
+    dtype: str = "float64",
     device: str = "auto",
 ) -> Array:
     """Return the PageRank of all nodes; arguments mean what they mean to NetworkX.
@@ -204,6 +205,10 @@ def pagerank(
     directed
         Whether edges have a direction, for a CSR, matrix or arrays; without one, a CSR or matrix
         has each edge at both ends, arrays have it once [default: undirected].
+    dtype
+        ``"float32"``: what nodes give each other in a step is rounded to it, which is faster if
+        caches do not hold the values of all nodes; sums and ranks are float64. A total change
+        below 1e-7 may not be reached.
     device
         ``"cpu"``, ``"gpu"``, or ``"auto"``: the GPU of this process if it has one, and the graph is
         large and fits there.
@@ -224,7 +229,10 @@ def pagerank(
     >>> pagerank((sources, targets), directed=True, personalization={5: 1})
     """
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling, device)
+    if dtype not in ("float32", "float64"):
+        raise UsageError("dtype of PageRank", expected="'float32' or 'float64'", got=repr(dtype))
+    given = personalization, max_iter, tol, nstart, dangling, device
+    ranks, steps = ranks_of(one, alpha, *given, dtype=dtype)
     if steps < 0:
         raise InputError(
             "PageRank did not converge",
@@ -242,6 +250,8 @@ def ranks_of(
     nstart: Any,
     dangling: Any,
     device: str = "auto",
+    *,
+    dtype: str = "float64",
 ) -> tuple[Array, int]:
     """Return PageRank and its number of steps, or -1 if those are too few."""
     values = {
@@ -257,6 +267,7 @@ def ranks_of(
         damping=alpha,
         tolerance=tol,
         most=max_iter,
+        dtype=dtype,
     )
 
 

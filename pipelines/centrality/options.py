@@ -175,7 +175,8 @@ class CentralityOptions:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the samples, and of the order in which communities are found"""
     dtype: Literal["float32", "float64"] = "float64"
-    """count paths in float64, or in float32 if that is faster (on GPUs)"""
+    """count paths, and in PageRank of one large graph what nodes give each other, in float64, or in
+    float32 if that is faster"""
     parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
     """pagerank and component of one large graph: compute them on this many ranks, each with a share
     of the edges [default: on one worker]"""

@@ -174,6 +174,18 @@ def test_pagerank_is_networkxs_with_each_of_its_arguments(kernels, data, weighte
 
 
 @PAGERANK
+@settings(max_examples=40, deadline=None)
+@given(drawn=row_ranges(), weighted=st.booleans())
+def test_a_pagerank_whose_nodes_give_float32(kernels, drawn, weighted):
+    given = {"directed": drawn[0].is_directed(), "weighted": weighted, "tolerance": 1e-7}
+    wanted, _ = kernels.pagerank(drawn[1], **given)
+    found, steps = kernels.pagerank(drawn[1], dtype="float32", **given)
+    assert steps > 0
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@PAGERANK
 def test_a_pagerank_that_does_not_converge_and_one_of_nothing(kernels):
     star = rows_of(5, [(0, n, 1.0) for n in range(1, 5)], directed=False)
     _, steps = kernels.pagerank([star], directed=False, tolerance=1e-12, most=3)
@@ -289,12 +301,14 @@ def test_components_are_the_same_on_any_number_of_ranks(kernels, size, directed)
 @pytest.mark.gpu
 @DIRECTED
 @pytest.mark.parametrize("weighted", [False, True])
-def test_ranks_on_a_gpu_of_rows_that_blocks_share(directed, weighted):
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_ranks_on_a_gpu_of_rows_that_blocks_share(directed, weighted, dtype):
     rows = with_hubs(directed=directed)
-    options = {"directed": directed, "weighted": weighted, "tolerance": 1e-14}
+    options = {"directed": directed, "weighted": weighted, "dtype": dtype}
+    options["tolerance"] = 1e-14 if dtype == "float64" else 1e-6 / rows.rows
     wanted, steps = cpu_pagerank.pagerank([rows], **options)
     first, again = (Cuda("pagerank").pagerank([rows], **options) for _ in range(2))
-    np.testing.assert_allclose(first[0], wanted, rtol=1e-9)
+    np.testing.assert_allclose(first[0], wanted, rtol=1e-9 if dtype == "float64" else 1e-6)
     assert first[1] == steps
     assert first[0].tobytes() == again[0].tobytes()
 
