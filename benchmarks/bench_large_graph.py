@@ -5,8 +5,8 @@
 The graph is R-MAT with GAP's parameters, undirected, made by ``penstock generate``. Penstock starts
 from the mapped files of a directory; peers have the graph in their own form, whose making is not
 timed. Ranks change by at most 1e-6 in the last step, as a sum; igraph's PRPACK has no such
-limit and goes further. Results must be equal: ranks to 1e-5 of their sum, components and triangles
-exactly; communities must reach 99 % of igraph's modularity.
+limit and goes further. Results must be equal: ranks to 1e-9 of their sum (igraph's: 1e-5),
+components and triangles exactly; communities must reach 99 % of igraph's modularity.
 
 On a GPU, graphs are GAP's kron and urand (R-MAT of equal quadrants), PageRank has GAP's tolerance,
 and betweenness four sources; values must equal those of cores. "from files" takes mapped files to
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def ranks_by_networkit(graph: Any) -> np.ndarray:
 def components_by_networkit(graph: Any) -> np.ndarray:
     import networkit
 
-    found = networkit.components.ParallelConnectedComponents(graph, False)
+    found = networkit.components.ConnectedComponents(graph)  # twice as fast as its parallel one
     found.run()
     return np.array(found.getPartition().getVector(), np.int64)
 
@@ -113,7 +114,8 @@ def communities_by_networkit(graph: Any) -> np.ndarray:
 
 def check_ranks(values: dict[str, Any]) -> None:
     for name, ranks in values.items():
-        assert np.abs(np.asarray(ranks) - values["ours"]).sum() < 1e-5, name
+        most = 1e-5 if name == "igraph" else 1e-9  # which has another limit
+        assert np.abs(np.asarray(ranks) - values["ours"]).sum() < most, name
 
 
 def check_numbers(labels: np.ndarray) -> None:
@@ -147,13 +149,18 @@ def check_communities(graph: Graph, values: dict[str, Any]) -> dict[str, float]:
     return found
 
 
+def numbered(graph: Graph) -> OneGraph:
+    """Return a graph whose nodes are named by their numbers, which need not be looked up."""
+    return replace(OneGraph.of(graph), find=None)
+
+
 def on_cores(graph: Graph, sources: np.ndarray, metric: str) -> np.ndarray:
     """Compute a metric on all cores, betweenness with a thread for each source."""
     if metric == "PageRank":
         return penstock.pagerank(graph, tol=GAP_CHANGE / graph.num_nodes, device="cpu")
     if metric == "components":
         return penstock.components(graph, device="cpu")
-    one, found = OneGraph.of(graph), list[np.ndarray]()
+    one, found = numbered(graph), list[np.ndarray]()
     assert one.batch.graphs == 1  # made once
     spread(lambda s: found.append(penstock.betweenness(one, sources=[s], device="cpu")), sources)
     return np.sum(found, axis=0)
@@ -335,7 +342,7 @@ def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
             "PageRank": ranks,
             "PageRank, float32": partial(ranks, dtype="float32"),
             "components": partial(penstock.components, graph),
-            "betweenness": partial(penstock.betweenness, graph, sources=sources),
+            "betweenness": partial(penstock.betweenness, numbered(graph), sources=sources),
         }
         (rows,) = upload_rows([graph.shard(n) for n in range(graph.num_shards)])
         kept = {"steps": 1}
@@ -386,7 +393,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         f"connected components, R-MAT {given.scale}",
         lambda: penstock.components(large, device="cpu"),
         check_components,
-        {"networkit": side("networkit", components_by_networkit, networkit, 8.8, 2.5)},
+        {"networkit": side("networkit", components_by_networkit, networkit, 4.0, 2.0)},
         (large.num_edges, "edges"),
         rounds=3,
     )

@@ -309,6 +309,8 @@ class Graph:
         ids = self.node_column("id").combine_chunks()
         wanted = user_ids if isinstance(user_ids, pa.Array) else pa.array(user_ids)
         try:
+            if pa.types.is_boolean(wanted.type):  # a mask would become 0 and 1
+                raise pa.ArrowInvalid("a mask is not ids")
             wanted = wanted.cast(ids.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UsageError(

@@ -76,8 +76,10 @@ class Base:
                 remedy="Leave --base out",
             )
         body = FORMAT.load(path)
+        # Of one graph PageRank begins there, and comes to the same ranks.
+        deciding = ("weighted",) if source.one else options.with_effect(_DECIDING)
         before, now = (
-            {n: given.get(n) for n in _DECIDING}
+            {n: given.get(n) for n in deciding}
             for given in (body["options"], given_options(options))
         )
         with FORMAT.reading(path):

@@ -58,13 +58,13 @@ class OneGraph:
     rows      its row ranges, which may be mapped
     directed  whether edges have a direction; otherwise all are stored at both ends
     weighted  whether edges have weights, and they are used
-    names     of its nodes, if they are not numbers from 0
+    find      returns the numbers of nodes by their names, -1: unknown; None: numbers are names
     """
 
     rows: Sequence[CSR]
     directed: bool
     weighted: bool = False
-    names: Sequence[Any] | None = None
+    find: Callable[[list[Any]], Array] | None = None
     made: GraphBatch | None = None
 
     @staticmethod
@@ -83,7 +83,7 @@ class OneGraph:
                 weighted=weighted,
             )
         if isinstance(graph, CSR):
-            csr, weights = graph, graph.weights
+            csr = graph
         elif hasattr(graph, "tocsr"):
             csr = _of_matrix(graph)
         elif isinstance(graph, tuple) and len(graph) in (2, 3):
@@ -98,10 +98,11 @@ class OneGraph:
         _check_rows(csr)
         if not directed and not isinstance(graph, tuple):
             _check_both_ways(csr, weighted=weighted)
-        weights = csr.weights
         if weighted:
-            _check_weights(weights)
-        return OneGraph([csr], bool(directed), weighted and weights is not None)
+            if csr.weights is None:
+                raise UsageError("the graph has no weights", remedy="Leave weighted out")
+            _check_weights(csr.weights)
+        return OneGraph([csr], bool(directed), weighted)
 
     @staticmethod
     def of_batch(batch: GraphBatch) -> OneGraph:
@@ -119,6 +120,24 @@ class OneGraph:
     def edges(self) -> int:
         """Number of edges as they are stored."""
         return sum(each.edges for each in self.rows)
+
+    def numbers(self, what: str, nodes: Any) -> Array:
+        """Return the numbers of the nodes that a caller names."""
+        listed = list(nodes)
+        if not listed:
+            return _NO_EDGES[0]
+        given = np.asarray(listed)
+        if self.find is not None:
+            found = self.find(listed)
+        elif given.dtype.kind in "iu":
+            found = np.where((given >= 0) & (given < self.nodes), given, -1).astype(np.int64)
+        else:
+            found = np.full(len(listed), -1)
+        unknown = np.flatnonzero(found < 0)
+        if len(unknown):
+            got = repr(listed[unknown[0]])
+            raise UsageError(f"{what} has a node that the graph lacks", got=got)
+        return found
 
     def on_gpu(self, metric: str, device: str) -> bool:
         """Return whether to compute this metric on this process' GPU; ``auto``: if the graph is
@@ -139,9 +158,10 @@ class OneGraph:
 
     def searched_on_gpu(self, metric: str, device: str) -> bool:
         """Return the same of a metric that searches for shortest paths."""
-        if self.weighted and device == "gpu":
+        weighted = self.weighted if self.made is None else self.made.weights is not None
+        if weighted and device == "gpu":
             raise UsageError(f"weighted {metric} of one graph is computed on cores, not on a GPU")
-        return not self.weighted and self.on_gpu(metric, device)
+        return not weighted and self.on_gpu(metric, device)
 
     def rows_for(self, metric: str, device: str) -> Sequence[CSR]:
         """Return the rows where this metric is computed."""
@@ -193,13 +213,14 @@ def pagerank(
         Damping factor.
     personalization, nstart, dangling
         Where a walk begins again, the values to begin with, and the nodes to which nodes without
-        out-edges give: an array with one number per node, or a dict by node, in which missing
-        nodes are 0 [default: all equal; dangling: as personalization].
+        out-edges give: an array with one number per node, or a dict by node (of a directory: by the
+        user's id), in which missing nodes are 0 [default: all equal; dangling: as personalization].
     max_iter
         Most iterations.
     tol
         Stop if a step changes the ranks by less than this per node, of ranks that add up to 1: a
-        graph of a million nodes needs 1e-12 for a total change of 1e-6.
+        graph of a million nodes needs 1e-12 for a total change of 1e-6, and beyond two million
+        nodes 1e-6 stops after one step.
     weighted
         Use the weights of edges (of NetworkX: the attribute ``weight``).
     directed
@@ -353,6 +374,9 @@ def communities(
     """
     if method not in COMMUNITIES:
         raise UsageError(f"unknown method {method!r}", expected=", ".join(COMMUNITIES))
+    if not 0 <= resolution < np.inf or (method == "labels" and resolution != 1):
+        expected = "1 for labels, otherwise a number of 0 or above"
+        raise UsageError("bad resolution", expected=expected, got=str(resolution))
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
     return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
 
@@ -425,8 +449,8 @@ def betweenness(
     graph, directed, device
         As for ``pagerank``.
     sources
-        Numbers of the nodes from which shortest paths are counted; their sums are not scaled up
-        [default: all].
+        Nodes from which shortest paths are counted, of a directory by the user's ids; their sums
+        are not scaled up [default: all].
     weighted
         Weights are lengths; then only cores compute it.
     normalized
@@ -440,9 +464,7 @@ def betweenness(
         (nodes,) float64; not finite if two nodes have more shortest paths than a float can count.
     """
     one = OneGraph.of(graph, directed=directed, weighted=weighted)
-    chosen = None if sources is None else np.unique(np.asarray(sources, np.int64))
-    if chosen is not None and len(chosen) and not 0 <= chosen[0] <= chosen[-1] < one.nodes:
-        raise UsageError("a source is not a node", expected=f"numbers in 0..{one.nodes - 1}")
+    chosen = None if sources is None else np.unique(one.numbers("sources", sources))
     if one.searched_on_gpu("betweenness", device):
         batch = one.merged_on_gpu()
         find = kernel("centrality", batch.indptr).betweenness
@@ -512,8 +534,8 @@ def _values(name: str, given: Any, one: OneGraph) -> Array | None:
     if given is None:
         return None
     if isinstance(given, Mapping):
-        names = range(one.nodes) if one.names is None else one.names
-        found = np.array([given.get(node, 0) for node in names], np.float64)
+        found = np.zeros(one.nodes)
+        found[one.numbers(name, given)] = list(given.values())
     else:
         found = np.asarray(given, np.float64)
     if found.shape != (one.nodes,):
@@ -531,17 +553,28 @@ def _of_networkx(graph: Any, directed: bool | None, *, weighted: bool) -> OneGra
 
     _refuse_directed(directed, "a graph of NetworkX, which records it")
     read = NetworkXBatch.of([graph], "weight" if weighted else None)
-    return replace(OneGraph.of_batch(read.batch), names=read.nodes[0])
+    return replace(OneGraph.of_batch(read.batch), find=by_name(read.nodes[0]))
+
+
+def by_name(nodes: Sequence[Any]) -> Callable[[list[Any]], Array]:
+    """Return a function from nodes of NetworkX to their numbers."""
+    at = {node: number for number, node in enumerate(nodes)}
+    return lambda some: np.array([at.get(node, -1) for node in some], np.int64)
 
 
 def _of_directory(graph: Graph, directed: bool | None, *, weighted: bool) -> OneGraph:
     _refuse_directed(directed, "a graph's directory, which records it")
+    if graph.manifest.graphs is not None:
+        raise UsageError(
+            f"{graph.path} is a zoo of graphs, and this is for one",
+            remedy="Compute all of them with penstock.centrality",
+        )
     if weighted and "weights" not in graph.manifest.dtypes:
         raise UsageError(f"{graph.path} has no weights", remedy="Leave weighted out")
     rows = [graph.shard(number) for number in range(graph.num_shards)]
     for each in rows if weighted else ():
         _check_weights(each.weights)
-    return OneGraph(rows, graph.manifest.directed, weighted)
+    return OneGraph(rows, graph.manifest.directed, weighted, graph.internal_ids)
 
 
 def _refuse_directed(directed: bool | None, what: str) -> None:
@@ -561,6 +594,7 @@ def _of_edges(sources: Any, targets: Any, weights: Any = None, *, directed: bool
     for each in (a, b):
         if each.ndim != 1 or (each.dtype.kind not in "iu" and len(each)):
             raise UsageError("ends of edges are not numbers of nodes", got=str(each.dtype))
+    a, b = a.astype(np.int64, copy=False), b.astype(np.int64, copy=False)
     w: Array | None = None if weights is None else _floats(np.asarray(weights))
     for name, column in (("targets", b), ("weights", w)):
         if column is not None and len(column) != len(a):

@@ -35,6 +35,7 @@ from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.compute import communities_of
 from penstock.pipelines.centrality.functions import (
     OneGraph,
+    by_name,
     closed_walks,
     components,
     passages_of,
@@ -331,7 +332,7 @@ def pagerank(
     dangling: Any = None,
 ) -> Any:
     """Return the PageRank of all nodes."""
-    one = replace(G.one(weight), names=list(G.original))
+    one = replace(G.one(weight), find=by_name(list(G.original)))
     if one.nodes and personalization is not None and not sum(personalization.values()):
         raise ZeroDivisionError
     try:

@@ -59,7 +59,7 @@ def read_values(graph: Graph, file: Path) -> Array:
         name = table["node"][int(unknown[0])].as_py()
         raise _bad_row(file, unknown[0], f"a node of {graph.path}", name)
     found = np.zeros(graph.num_nodes)
-    found[nodes] = values
+    np.add.at(found, nodes, values)
     total = found.sum()
     if not 0 < total < np.inf:
         raise InputError(f"the values of {file} add up to {total:g}", expected="a number above 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,6 +37,7 @@ SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
 # PageRank that are files with a value for each node.
 IN_ROWS = frozenset({"pagerank", "component"})
 OF_TRIANGLES = frozenset({"triangles", "clustering"})
+OF_DTYPE = OF_PATHS_THROUGH | {"pagerank"}
 STRONG = "strong-component"  # of one graph, likewise in rows, on cores only
 NODE_VALUES = ("personalization", "nstart", "dangling")
 
@@ -50,6 +52,8 @@ _IGNORED: Rules = (
     ),
     (("nstart",), "with --base, which has values to begin with", lambda o: o.base is not None),
     (("epsilon",), "with --samples", lambda o: o.samples is not None),
+    (("epsilon",), "without betweenness", lambda o: "betweenness" not in o.wanted),
+    (("dtype",), "without betweenness or pagerank", lambda o: not o.wanted & OF_DTYPE),
     (
         ("samples", "epsilon"),
         "on eccentricity, diameter and edge-betweenness, which cannot be estimated",
@@ -221,6 +225,11 @@ class CentralityOptions:
         if not self.names:
             raise UsageError("option --metrics names nothing", expected="closeness, for example")
         refuse_ignored(self, _IGNORED)
+
+    def with_effect(self, names: Iterable[str]) -> list[str]:
+        """Return the options that have an effect on these metrics."""
+        idle = {name for given, _, without in _IGNORED if without(self) for name in given}
+        return [name for name in names if name not in idle]
 
     def check_effect(self, kind: str) -> None:
         """Raise UsageError if an option has no effect on graphs of this kind."""

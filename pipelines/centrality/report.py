@@ -45,9 +45,11 @@ class CentralityReport(JobReport):
         yield f"{', '.join(self.metrics)} on {self.devices}"
         yield f"{self.seconds:.1f} s{rate}"
         if self.samples is not None:
-            bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
-            chance = " for all nodes, with a probability of 90 %"
-            yield f"estimated from {plural(self.samples, 'source')}{bound}{chance}"
+            bound = ""
+            if "betweenness" in self.metrics:
+                bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
+                bound += " for all nodes, with a probability of 90 %"
+            yield f"estimated from {plural(self.samples, 'source')}{bound}"
         if self.modularity is not None:
             yield f"modularity {self.modularity:.6f} of {self.communities:,} communities"
         if self.resumed_pieces:

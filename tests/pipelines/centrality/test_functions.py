@@ -35,10 +35,10 @@ def as_csr(matrix):
     return CSR(rows.indptr.astype(np.int64), rows.indices, weights=rows.data.astype(np.float64))
 
 
-def directory(path, graph, shard_edges=40):
+def directory(path, graph, shard_edges=40, names=None):
     with Graph.create(path) as writer:
         writer.edges(csr_of(graph), shard_edges=shard_edges)
-        writer.nodes(pa.array([f"n{node}" for node in graph]))
+        writer.nodes(pa.array(names or [f"n{node}" for node in graph]))
         writer.manifest = writer.manifest.__class__(
             **{**vars(writer.manifest), "directed": graph.is_directed()}
         )
@@ -170,9 +170,37 @@ def test_pageranks_arguments_by_node_and_as_arrays():
             penstock.pagerank(graph, personalization=bad)
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_nodes_of_a_directory_are_the_users_ids(tmp_path, text):
+    graph = nx.relabel_nodes(drawn(directed=False), lambda n: f"n{n}" if text else 5 * n + 3)
+    names = list(graph)
+    path = directory(tmp_path / "g", nx.convert_node_labels_to_integers(graph), names=names)
+    share = {names[7]: 1, names[2]: 3}
+    wanted = list(nx.pagerank(graph, personalization=share, weight=None).values())
+    found = penstock.pagerank(path, personalization=share)
+    np.testing.assert_allclose(found, wanted, **CLOSE)
+    some = [names[4], names[9]]
+    ends = nx.betweenness_centrality_subset(graph, some, names)
+    found = penstock.betweenness(path, sources=some, normalized=False)
+    np.testing.assert_allclose(found, [ends[name] for name in names], **CLOSE)
+    for unknown in ("elsewhere", 0.7, True, 1):
+        with pytest.raises(UsageError):
+            penstock.betweenness(path, sources=[unknown])
+        with pytest.raises(UsageError):
+            penstock.pagerank(path, personalization={unknown: 1})
+
+
+def test_unsigned_ends_and_graphs_with_parallel_edges():
+    ends = np.array([0, 1, 4], np.uint64), np.array([1, 2, 4], np.uint32)
+    assert penstock.components(ends).tolist() == [0, 0, 0, 1, 2]
+    several = nx.MultiGraph([(0, 1), (0, 1), (1, 2)])
+    assert penstock.closeness(several).tolist() == penstock.closeness(nx.Graph(several)).tolist()
+
+
 def test_what_is_no_graph_is_refused(tmp_path):
     csr = csr_of(drawn(directed=True))
     path = directory(tmp_path / "g", drawn(directed=True))
+    penstock.generate("zoo", tmp_path / "zoo", graphs=3)
     for bad, how in (
         ("text", {"directed": True}),
         (path, {"directed": True}),
@@ -185,9 +213,14 @@ def test_what_is_no_graph_is_refused(tmp_path):
         ((np.array([-1]), np.array([1])), {}),
         ((np.array([0, 1]), np.array([1])), {}),
         (5, {}),
+        ((np.array([0]), np.array([1])), {"weighted": True}),
+        (tmp_path / "zoo", {}),
     ):
         with pytest.raises(penstock.PenstockError):
             penstock.pagerank(bad, **how)
+    for how in ({"method": "labels", "resolution": 2.0}, {"resolution": -1.0}):
+        with pytest.raises(UsageError):
+            penstock.communities(nx.path_graph(3), **how)
     with pytest.raises(UsageError):
         penstock.triangles(path)
     with pytest.raises(UsageError):
