@@ -393,7 +393,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         f"connected components, R-MAT {given.scale}",
         lambda: penstock.components(large, device="cpu"),
         check_components,
-        {"networkit": side("networkit", components_by_networkit, networkit, 4.0, 2.0)},
+        {"networkit": side("networkit", components_by_networkit, networkit, 4.0, 1.6)},
         (large.num_edges, "edges"),
         rounds=3,
     )
