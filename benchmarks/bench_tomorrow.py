@@ -6,6 +6,11 @@ Random changes replace edges anywhere; concentrated ones replace edges among nod
 each other. Every result is compared with that of a rebuild, on threads of this process. The night
 is all jobs, etl included. Jobs that train are also trained over several days of 1 % changes, each
 from the day before: their mean score must be that of rebuilds, to one standard error (AUC: 0.002).
+
+On a GPU (``--gpu``) the nights of one large graph are compared with a rebuild that runs once, of
+yesterday's graph, whose outputs are their bases. Of the night with 1 % at random all results are
+compared: exact ones with those of a rebuild today, partition and vectors by quality. Every step is
+printed as it ends, with its bytes on disk, links left out.
 """
 
 from __future__ import annotations
@@ -16,31 +21,49 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import FULL, Case, Option, Side, absent, clock, data, main, real
+from harness import (
+    FULL,
+    Case,
+    Option,
+    Side,
+    Timed,
+    absent,
+    clock,
+    data,
+    duration,
+    main,
+    real,
+    timed,
+)
 
 import penstock
-from penstock import Graph
+from penstock import CSR, Graph
 from penstock.files import sha256_of
 from penstock.pipelines.vectors import Vectors, write_vectors
+from penstock.threads import spread
 
 KINDS = ("random", "concentrated")
 PARTS = 8
 EPOCHS = 10  # until vectors made anew are as good as further training makes them
 ACROSS = 1 / 2000  # of the edges of communities lead to another one
-FEATURES, VECTORS = 64, 1 << 14  # of predictions; that are compared with each other
+FEATURES, VECTORS = 32, 1 << 14  # of predictions; that are compared with each other
 TOLERANCE = 1e-11  # of PageRank per node
 NIGHT = 12.5, 6.6  # of the cost of a night from bases, that of a rebuild, full and quick
-BALL = 4  # a concentrated change is among nodes with this many times the edges that change
+BALL = 4  # a change is among this many times the edges that change
+GPU_EPOCHS, GPU_WARM = 5, 12  # of vectors, which are not yet as good as can be; a first small scale
+GPU_NIGHTS = [(share, kind) for share in (0.01, 0.001, 0.1) for kind in KINDS]
 
 
 @dataclass(frozen=True)
@@ -61,8 +84,12 @@ class Job:
 
 def same_files(one: Path, _: Any, other: Path, __: Any) -> bool:
     """Return whether two directories of walks have the same files."""
-    ours, anew = ({p.name: sha256_of(p) for p in path.glob("part-*")} for path in (one, other))
-    return len(ours) > 0 and ours == anew
+    names = [sorted(file.name for file in path.glob("part-*")) for path in (one, other)]
+    with ThreadPoolExecutor() as pool:
+        ours, anew = (
+            [*pool.map(sha256_of, [path / name for name in names[0]])] for path in (one, other)
+        )
+    return len(ours) > 0 and names[0] == names[1] and ours == anew
 
 
 def walks(**options: Any) -> Job:
@@ -81,11 +108,11 @@ def partition(graph: Path, _: Path, base: Path | None) -> Any:
     return penstock.partition_graph(graph, k=PARTS, base=yesterday, overwrite=True)
 
 
-def vectors(graph: Path, out: Path, base: Path | None) -> Any:
+def vectors(graph: Path, out: Path, base: Path | None, epochs: int = EPOCHS) -> Any:
     """Train vectors: further on what changed, or anew for as long as they need."""
     given = {"dim": 32, "length": 40, "window": 10}
     if base is None:
-        return penstock.word2vec(graph, out, epochs=EPOCHS, **given)
+        return penstock.word2vec(graph, out, epochs=epochs, **given)
     return penstock.word2vec(graph, out, init=base, share=0.1, lr=0.005, **given)
 
 
@@ -103,48 +130,46 @@ def auc(out: Path) -> float:
     return float(np.mean(near > far))
 
 
-def ends_of(graph: Graph) -> tuple[Any, Any]:
-    """Return each undirected edge once."""
-    csr = graph.csr()
-    sources = np.repeat(np.arange(csr.rows), csr.degrees())
-    once = sources <= csr.indices
-    return sources[once], csr.indices[once]
+def edges_of(rows: CSR) -> tuple[Any, Any]:
+    """Return the edges of rows whose source is the lower end."""
+    sources = np.repeat(np.arange(rows.first_row, rows.first_row + rows.rows), rows.degrees())
+    once = sources < rows.indices
+    return sources[once], rows.indices[once]
 
 
-def made_once(graph: Path, name: str, make: Callable[[Path, Graph], Any]) -> Path:
-    """Return what is made of a graph, unless that was before."""
-    opened = Graph.open(graph)
-    out = graph.parent / f"{name}-{opened.digest[:16]}"
-    if not out.exists():
-        make(out, opened)
-    return out
+def write_edges(graph: Graph, folder: Path) -> None:
+    """Write each undirected edge once, a file for each shard."""
+    ids = graph.user_ids().to_numpy()
+    folder.mkdir()
+
+    def write(number: int) -> None:
+        write_table(folder / f"{number}.parquet", ids, *edges_of(graph.shard(number)))
+
+    spread(write, range(graph.num_shards))
 
 
-def featured(graph: Path) -> Path:
-    """Return the graph with features, labels and splits, on the base of that of yesterday."""
+def write_table(file: Path, ids: Any, sources: Any, targets: Any) -> None:
+    table = pa.table({"source": ids[sources], "target": ids[targets]})
+    pq.write_table(table, file, compression=None, use_dictionary=False)
 
-    def make(out: Path, opened: Graph) -> None:
-        ids, random = opened.user_ids().to_numpy(), np.random.default_rng(0)
-        sources, targets = ends_of(opened)
-        edges = out.with_suffix(".edges.parquet")
-        pd.DataFrame({"source": ids[sources], "target": ids[targets]}).to_parquet(edges)
-        columns = {
-            f"x{n}": random.normal(size=len(ids)).astype(np.float32) for n in range(FEATURES)
-        }
-        about = {"id": ids, "label": ids % 7, "split": np.where(ids % 3, "train", "test")}
-        pd.DataFrame(about | columns).to_parquet(out.with_suffix(".nodes.parquet"))
-        base = None if graph.name == "yesterday" else featured(graph.parent / "yesterday")
-        penstock.etl(
-            edges,
-            out,
-            nodes=out.with_suffix(".nodes.parquet"),
-            label="label",
-            split="split",
-            feature_columns=["x*"],
-            base=base,
-        )
 
-    return made_once(graph, "featured", make)
+def made(folder: Path, kind: str, scale: int) -> Path:
+    """Return yesterday's graph, with features, labels and splits of its nodes."""
+    if kind == "rmat":
+        penstock.generate("rmat", folder / "made", scale=scale, quiet=True)
+    else:
+        communities(scale, folder / "edges.parquet")
+        penstock.etl(folder / "edges.parquet", folder / "made", quiet=True)
+    opened, path = Graph.open(folder / "made"), folder / "yesterday"
+    ids = opened.user_ids().to_numpy()
+    values = np.random.default_rng(0).standard_normal((1 << 16, FEATURES), np.float32)
+    with Graph.create(path) as writer:
+        writer.edges(opened.csr())
+        writer.nodes(ids, label=np.int32(ids % 7), split=np.int8(np.where(ids % 3, 0, 2)))
+        writer.features(values[ids % len(values)], [f"x{n}" for n in range(FEATURES)])
+        writer.add(directed=False, labels="class", classes=tuple("0123456"))
+    shutil.rmtree(folder / "made")
+    return path
 
 
 def predictions() -> Job:
@@ -153,8 +178,8 @@ def predictions() -> Job:
     def run(graph: Path, out: Path, base: Path | None) -> Any:
         weights = graph.parent / "run"
         if not weights.exists():
-            penstock.gnn.train(featured(graph), weights, model="sage", epochs=2)
-        given = {"graph": featured(graph), "base": base}
+            penstock.gnn.train(graph, weights, model="sage", epochs=2)
+        given = {"graph": graph, "split_by": "graph", "base": base}
         return penstock.gnn.predict(weights, out, **given, cluster="threads")
 
     return Job(
@@ -173,17 +198,15 @@ def same_tables(one: Path, other: Path) -> bool:
 
 def neighbours(graph: Path, out: Path, base: Path | None) -> Any:
     """Search the neighbours of random vectors, which move if the degree of a node changes."""
-
-    def make(folder: Path, opened: Graph) -> None:
-        random = np.random.default_rng(0)
-        values = random.normal(size=(opened.num_nodes, 64))[:VECTORS]
-        values += 0.1 * random.normal(size=(1 << 16, 64))[opened.degrees[:VECTORS]]
+    opened, random = Graph.open(graph), np.random.default_rng(0)
+    folder = graph.parent / f"vectors-{opened.digest[:16]}"
+    if not folder.exists():
+        ids, degrees = opened.user_ids().to_numpy()[:VECTORS], opened.degrees[:VECTORS]
+        values = random.normal(size=(VECTORS, 64))[: len(ids)]
+        values += 0.1 * random.normal(size=(1 << 16, 64))[degrees % (1 << 16)]
         folder.mkdir()
-        write_vectors(folder, opened.user_ids().to_numpy()[:VECTORS], values.astype(np.float32))
-
-    return penstock.similar(
-        made_once(graph, "vectors", make), out=out, base=base, cluster="threads"
-    )
+        write_vectors(folder, ids, values.astype(np.float32))
+    return penstock.similar(folder, out=out, base=base, cluster="threads")
 
 
 def pagerank(graph: Path, out: Path, base: Path | None) -> Any:
@@ -224,21 +247,45 @@ JOBS = {
 }
 
 
-def night(folder: Path, today: Path, changes: tuple[Path, Path], base: bool) -> dict[str, Any]:
-    """Run all jobs from yesterday's outputs or anew; return outputs, reports and seconds."""
-    start, whole, yesterday = clock(), folder / "whole", folder / "yesterday"
-    shutil.rmtree(whole, ignore_errors=True)
-    if base:
-        add, remove = ([file] for file in changes)
-        penstock.etl([], whole, base=yesterday, add=add, remove=remove, quiet=True)
-    else:
-        penstock.etl(folder / "all.parquet", whole, quiet=True)
-    found: dict[str, Any] = {"etl": (whole, None, clock() - start)}
-    for name, job in JOBS.items():
+def written(folder: Path) -> float:
+    """Return the GB of files that are no links."""
+    stats = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return sum(one.st_size for one in stats if one.st_nlink == 1) / 1e9
+
+
+def night(
+    folder: Path,
+    graph: Path,
+    made: str,
+    jobs: dict[str, Job],
+    base: bool,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds.
+
+    made  the end of the names of outputs
+    """
+
+    def etl() -> tuple[Path, Any]:
+        whole = graph if base else folder / "whole"
+        shutil.rmtree(whole, ignore_errors=True)
+        if not base:
+            return whole, penstock.etl(folder / "all", whole, quiet=True)
+        files = ([folder / f"{name}.parquet"] for name in ("add", "remove"))
+        given = dict(zip(("add", "remove"), files, strict=True))
+        return whole, penstock.etl([], whole, base=folder / "yesterday", **given, quiet=True)
+
+    steps: dict[str, Callable[[], tuple[Path, Any]]] = {"etl": etl}
+    for name, job in jobs.items():
+        out = folder / f"{name}{made}"
+        steps[name] = partial(ran, job, graph, out, folder / name if base else None)
+    found: dict[str, Any] = {}
+    for name, step in steps.items():
         start = clock()
-        out = folder / f"{name}-{'based' if base else 'anew'}"
-        ended = ran(job, today, out, folder / name if base else None)
-        found[name] = (*ended, clock() - start)
+        out, report = step()
+        found[name] = out, report, clock() - start
+        size = written(out if out.exists() else graph / "partition")
+        say(f"{name}{made}: {duration(found[name][2])}, {size:.2f} GB")
     return found
 
 
@@ -249,7 +296,28 @@ def check_night(values: dict[str, Any]) -> dict[str, Any]:
     assert one.num_edges == other.num_edges
     for name, job in JOBS.items():
         check(job, {"ours": ours[name][:2], "anew": anew[name][:2]})
+    return seconds_of(ours, anew)
+
+
+def seconds_of(ours: dict[str, Any], anew: dict[str, Any]) -> dict[str, Any]:
     return {name: f"{ours[name][2]:.2f} of {anew[name][2]:.2f} s" for name in ours}
+
+
+def check_large(folder: Path, jobs: dict[str, Job], whole: bool, values: dict[str, Any]) -> Any:
+    """Compare a night with a rebuild of today, or by quality with yesterday's; return seconds.
+
+    whole  all results, not only the partition
+    """
+    ours, before, today = values["ours"], values["rebuild"], folder / "today"
+    for name, job in jobs.items():
+        if name in ("partition", "word2vec"):
+            anew = before[name][:2]
+        elif whole:
+            anew = ran(job, today, folder / "anew", None)
+        if whole or name == "partition":
+            check(job, {"ours": ours[name][:2], "anew": anew})
+    shutil.rmtree(folder / "anew", ignore_errors=True)
+    return seconds_of(ours, before)
 
 
 @dataclass(frozen=True)
@@ -429,34 +497,69 @@ def communities(scale: int, path: Path) -> None:
     pd.DataFrame({"source": sources, "target": targets}).to_parquet(path)
 
 
+def some_edges(graph: Graph, count: int, random: np.random.Generator) -> tuple[Any, Any]:
+    """Return about so many edges at random."""
+    draws, share = random.spawn(graph.num_shards), 2 * count / max(graph.num_edges, 1)
+    found = [(np.empty(0, np.int64), np.empty(0, np.int64))] * graph.num_shards
+
+    def draw(number: int) -> None:
+        rows = graph.shard(number)
+        at = np.flatnonzero(draws[number].random(rows.edges, np.float32) < share)
+        sources = rows.first_row + np.searchsorted(rows.indptr, at, side="right") - 1
+        once = sources < rows.indices[at]
+        found[number] = sources[once], rows.indices[at[once]]
+
+    spread(draw, range(graph.num_shards))
+    sources, targets = (np.concatenate(part) for part in zip(*found, strict=True))
+    return sources, targets
+
+
+def mark_neighbours(graph: Graph, nodes: Any, near: Any, number: int) -> None:
+    """Mark the neighbours of nodes that are in a shard."""
+    rows = graph.shard(number)
+    of_rows = nodes[rows.first_row : rows.first_row + rows.rows]
+    near[rows.indices[np.repeat(of_rows, rows.degrees())]] = True
+
+
+def near_edges(graph: Graph, count: int) -> tuple[Any, Any]:
+    """Return so many edges among nodes that are next to each other."""
+    near = np.zeros(graph.num_nodes, bool)
+    near[graph.num_nodes // 2] = True
+    while True:
+        before = near.copy()
+        spread(partial(mark_neighbours, graph, before, near), range(graph.num_shards))
+        if np.array_equal(near, before):
+            near[np.flatnonzero(~near)[:1]] = True
+        found, total = list[tuple[Any, Any]](), 0
+        if graph.degrees[near].sum() < count:
+            continue
+        for number in range(graph.num_shards):
+            sources, targets = edges_of(graph.shard(number))
+            both = near[sources] & near[targets]
+            found.append((sources[both], targets[both]))
+            total += int(both.sum())
+            if total >= count:
+                sources, targets = (
+                    np.concatenate(part)[:count] for part in zip(*found, strict=True)
+                )
+                return sources, targets
+
+
 def change(graph: Graph, share: float, kind: str, folder: Path, seed: int = 1) -> tuple[Path, Path]:
     """Write the edges to add and to remove, as many of each."""
-    random, csr = np.random.default_rng(seed), graph.csr()
-    ids = graph.user_ids().to_numpy()
-    sources = np.repeat(np.arange(csr.rows), csr.degrees())
-    inside = np.flatnonzero(sources < csr.indices)
-    count = int(len(inside) * share / 2)
+    random, ids = np.random.default_rng(seed), graph.user_ids().to_numpy()
+    count = int(graph.num_edges / 2 * share / 2)
     if kind == "concentrated" and count:
-        near = np.zeros(csr.rows, bool)
-        near[csr.indices[csr.indptr[csr.rows // 2]]] = True
-        while True:
-            within = inside[near[sources[inside]] & near[csr.indices[inside]]]
-            if len(within) >= BALL * count:
-                break
-            before = near.sum()
-            near[csr.indices[near[sources]]] = True
-            if near.sum() == before:
-                near[np.flatnonzero(~near)[0]] = True
-        within = within[: BALL * count]
-        inside = within
-    gone = random.choice(inside, count, replace=False)
+        sources, targets = near_edges(graph, BALL * count)
+    else:
+        sources, targets = some_edges(graph, BALL * count, random)
+    gone = random.choice(len(sources), count, replace=False)
     # Ends of new edges are those of others: nodes get them in proportion to their degree.
-    ends = sources[random.choice(inside, count)], csr.indices[random.choice(inside, count)]
+    added = [ends[random.choice(len(ends), count)] for ends in (sources, targets)]
     files = []
-    for name, (one, other) in {"add": ends, "remove": (sources[gone], csr.indices[gone])}.items():
-        table = pd.DataFrame({"source": ids[one], "target": ids[other]})
-        table[table.source != table.target].to_parquet(folder / f"{name}.parquet")
+    for name, (one, other) in {"add": added, "remove": (sources[gone], targets[gone])}.items():
         files.append(folder / f"{name}.parquet")
+        write_table(files[-1], ids, one[one != other], other[one != other])
     return files[0], files[1]
 
 
@@ -477,24 +580,63 @@ def night_case(
     given: argparse.Namespace, folder: Path, today: Path, changes: tuple[Path, Path]
 ) -> Case:
     """Return the case of all jobs, with the time to copy what changed as floor."""
-    opened = Graph.open(today)
-    ids = opened.user_ids().to_numpy()
-    sources, targets = ends_of(opened)
-    pd.DataFrame({"source": ids[sources], "target": ids[targets]}).to_parquet(
-        folder / "all.parquet"
-    )
+    shutil.rmtree(folder / "all", ignore_errors=True)
+    write_edges(Graph.open(today), folder / "all")
     for name, job in JOBS.items():
         if not (folder / name).exists() and name != "partition":
             job.run(folder / "yesterday", folder / name, None)
         ran(job, today, folder / "warm", folder / name)  # makes what it reads of today's graph
 
-    def copy() -> None:
-        for file in changes:
-            shutil.copyfile(file, folder / "copied")
+    ours = partial(night, folder, today, "-based", JOBS, True)
+    anew = partial(night, folder, today, "-anew", JOBS, False)
+    sides = {"anew": Side(anew, *NIGHT), "floor": Side(partial(copy, changes), floor=True)}
+    return Case("night, 1 % random", ours, check_night, sides, rounds=1)
 
-    run = partial(night, folder, today, changes)
-    sides = {"anew": Side(partial(run, False), *NIGHT), "floor": Side(copy, floor=True)}
-    return Case("night, 1 % random", partial(run, True), check_night, sides, rounds=1)
+
+def copy(changes: tuple[Path, Path]) -> None:
+    """Copy the files of what changed."""
+    for file in changes:
+        shutil.copyfile(file, file.with_suffix(".copied"))
+
+
+def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
+    """Yield nights of one large graph, after a rebuild of yesterday's."""
+    jobs = {name: job for name, job in JOBS.items() if name != "walk short"}
+    jobs["word2vec"] = replace(jobs["word2vec"], run=partial(vectors, epochs=GPU_EPOCHS))
+    begun = clock()
+
+    def say(line: str) -> None:
+        print(f"{clock() - begun:7.1f} s  {line}", file=sys.stderr, flush=True)
+
+    for scale in (min(GPU_WARM, given.gpu_scale), given.gpu_scale):  # the first compiles kernels
+        folder = given.scratch / f"rmat-{scale}-{begun}"
+        folder.mkdir(exist_ok=True)
+        yesterday, today = made(folder, "rmat", scale), folder / "today"
+        write_edges(Graph.open(yesterday), folder / "all")
+        say(f"R-MAT {scale} made")
+        rebuilt = timed(partial(night, folder, yesterday, "", jobs, False, say))
+        shutil.rmtree(folder / "all")
+        for share, kind in GPU_NIGHTS if scale == given.gpu_scale else GPU_NIGHTS[:1]:
+            shutil.rmtree(folder / "whole", ignore_errors=True)
+            changes = change(Graph.open(yesterday), share, kind, folder)
+            say(f"{share:.1%} {kind} changed")
+            ours = partial(night, folder, today, "-based", jobs, True, say)
+            whole = (share, kind) == GPU_NIGHTS[0]
+            sides = {
+                "rebuild": Side(partial(Timed, rebuilt.seconds, rebuilt.value)),
+                "floor": Side(partial(copy, changes), floor=True),
+            }
+            case = Case(
+                f"night, R-MAT {scale}, {share:.1%} {kind}",
+                ours,
+                partial(check_large, folder, jobs, whole),
+                sides,
+                rounds=1,
+            )
+            if scale == given.gpu_scale:
+                yield case
+            else:
+                ours()
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
@@ -505,12 +647,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
     """Yield cases of each job, and of all, by what changed."""
     folder = given.scratch
-    yesterday = folder / "yesterday"
-    if given.graph == "rmat":
-        penstock.generate("rmat", yesterday, scale=given.scale, quiet=True)
-    else:
-        communities(given.scale, folder / "edges.parquet")
-        penstock.etl(folder / "edges.parquet", yesterday, quiet=True)
+    yesterday = made(folder, given.graph, given.scale)
     # word2vec takes longer than all others together: it is in the night.
     chosen = [*JOBS][:-1] if not given.quick else ["walk", "partition"]
     for name in chosen:
@@ -541,4 +678,5 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
 if __name__ == "__main__":
     options = [Option("--scale", 16, 13), Option("--graph", "rmat", "rmat", "or communities")]
     options += [Option("--shares", "0,0.01,0.1", "0,0.001,0.01,0.1"), Option("--days", 3, 2)]
-    sys.exit(main(__doc__, cases, *options))
+    options += [Option("--gpu-scale", 24, 12, "of the graph of a GPU")]
+    sys.exit(main(__doc__, cases, *options, gpu=gpu_cases))
