@@ -239,7 +239,7 @@ JOBS = {
         partition,
         lambda _, based, __, anew: based.cut_share <= 1.1 * anew.cut_share + 0.02,
         lambda report: float(report.made_by == "base"),
-        {0.001: 0.15, 0.1: 0.21},
+        {0.001: 0.15, 0.1: 0.15},
     ),
     "word2vec": Job(  # a rebuild takes EPOCHS epochs
         vectors,
