@@ -23,6 +23,7 @@ import tarfile
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -175,15 +176,20 @@ def made(folder: Path, kind: str, scale: int) -> Path:
     return path
 
 
+def weights_of(graph: Path) -> Path:
+    """Return the run that predicts, trained on the first graph that asks for it."""
+    weights = graph.parent / "run"
+    if not weights.exists():
+        penstock.gnn.train(graph, weights, model="sage", epochs=2)
+    return weights
+
+
 def predictions() -> Job:
     """Return the case of predictions by two layers of SAGE."""
 
     def run(graph: Path, out: Path, base: Path | None) -> Any:
-        weights = graph.parent / "run"
-        if not weights.exists():
-            penstock.gnn.train(graph, weights, model="sage", epochs=2)
         given = {"graph": graph, "split_by": "graph", "base": base}
-        return penstock.gnn.predict(weights, out, **given, cluster="threads")
+        return penstock.gnn.predict(weights_of(graph), out, **given, cluster="threads")
 
     return Job(
         run,
@@ -636,6 +642,9 @@ def rebuilt(folder: Path, scale: int, jobs: dict[str, Job], say: Callable[[str],
     yesterday = made(folder, "rmat", scale)
     write_edges(Graph.open(yesterday), folder / "all")
     say(f"R-MAT {scale} made")
+    with suppress(Exception):  # predict says why
+        weights_of(yesterday)
+        say("weights trained")
     found = night(folder, yesterday, "", jobs, False, say)
     for name in ("all", "whole"):
         shutil.rmtree(folder / name)
