@@ -8,6 +8,7 @@ from penstock.arrays import Array
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.progress import Progress
+from penstock.threads import spread
 from penstock.writer import row_cuts
 
 _EDGES = 1 << 20  # looked at together
@@ -57,14 +58,17 @@ def place_new(graph: Graph, parts: Array, loads: Array, counts: Array, capacity:
 
 def cut_share(graph: Graph, parts: Array) -> float:
     """Return the share of edges that lead to another part."""
-    cut = 0
-    for number in range(graph.num_shards):
+    cut = list[int]()
+
+    def count(number: int) -> None:
         shard = graph.shard(number)
         for low, high in row_cuts(shard.indptr, _EDGES):
             rows = shard.row_range(low, high)
             own = parts[rows.first_row : rows.first_row + rows.rows].repeat(rows.degrees())
-            cut += int(np.count_nonzero(own != parts[rows.indices]))
-    return cut / max(graph.num_edges, 1)
+            cut.append(int(np.count_nonzero(own != parts[rows.indices])))
+
+    spread(count, range(graph.num_shards))
+    return sum(cut) / max(graph.num_edges, 1)
 
 
 def prices(load: int, k: int, passes: int) -> list[float]:

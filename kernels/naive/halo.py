@@ -21,18 +21,21 @@ def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
 
 
 def local_rows(
-    indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
+    indptr: Array, indices: Array, local: Array, bounds: Array, ordered: bool
 ) -> tuple[Array, Array]:
     """Return neighbours as local ids, ascending in each row, and the order that sorts them.
 
     indices  global ids, ascending in each row
-    local    (nodes,): the local id of a node: nodes of part ``rank`` first, then by part, each in
-             the order of their global ids
+    local    (nodes,): the local id of a node
+    bounds   ascending local ids: between two of them, and before the first and from the last on,
+             local ids are in the order of global ids
+    ordered  whether the order is wanted; else it is empty
 
     Equal neighbours keep their order, and ``column[order]`` reorders an edge column.
     """
-    del parts, rank, k  # only faster implementations need them
-    return global_rows(indptr, indices, local)
+    del bounds  # only faster implementations need them
+    found, order = global_rows(indptr, indices, local)
+    return found, order if ordered else order[:0]
 
 
 def global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array, Array]:

@@ -185,11 +185,12 @@ class _Builder:
             for name in spools
         }
         columns = {name: spools[name].map() for name in self._columns}
+        bounds = (len(owned) + starts[:-1]).astype(local.dtype)
         for start, stop in row_cuts(indptr, PIECE_EDGES):
             low, high = indptr[start], indptr[stop]
             rows = indptr[start : stop + 1] - low
             found, order = self._kernels.local_rows(
-                rows, neighbours[low:high], local, parts, rank, self._k
+                rows, neighbours[low:high], local, bounds, bool(columns)
             )
             self._cut[rank] += np.count_nonzero(found >= len(owned))
             out["indices"].append(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.partition.build.columns import GrowingArray
 from penstock.partition.part import part_folder
+from penstock.threads import spread
 
 CHUNK_BYTES = 1 << 26
 
@@ -34,10 +36,14 @@ def write_features(graph: Graph, owned: list[Array], root: Path) -> list[FileEnt
     step = max(1, CHUNK_BYTES // max(entry.width * np.dtype(entry.dtype).itemsize, 1))
     for number, start, stop in files:
         rows = graph.feature_rows(number)
-        for rank, ids in enumerate(owned):
+
+        def append(rank: int, rows: Any = rows, start: int = start, stop: int = stop) -> None:
+            ids = owned[rank]
             here = ids[slice(*np.searchsorted(ids, [start, stop]))] - start
             for first in range(0, len(here), step):
                 out[rank].append(rows[here[first : first + step]])
+
+        spread(append, range(len(owned)))
     return [column.close() for column in out]
 
 

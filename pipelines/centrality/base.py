@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, one_array
+from penstock.arrow import as_numpy, one_array, positions
 from penstock.csr import offsets_of
 from penstock.errors import BaseRefused
 from penstock.files import FileEntry, part_name, sha256_of
@@ -104,15 +104,15 @@ class Base:
 
     def ranks(self, nodes: pa.Array) -> Array:
         """Return the PageRank that nodes of the one graph had; new ones have an average one."""
-        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         table = pq.read_table(self.path / "nodes", columns=["node", "pagerank"])
         ids = one_array(table.column("node"))
         if ids.type != nodes.type:
             raise another_kind(self.path, "ids", ids.type, nodes.type)
-        at = pc.index_in(nodes, value_set=ids)
-        found = as_numpy(one_array(table.column("pagerank")).take(at), 1 / max(len(ids), 1))
+        average = 1 / max(len(ids), 1)
+        ranks = np.append(as_numpy(table.column("pagerank"), average), average)
+        found = ranks[positions(ids, nodes)]
         return np.asarray(found / found.sum(), np.float64)
 
     def look_up(self, structure: Array) -> Known:

@@ -219,7 +219,7 @@ class Base:
         wanted = wanted.combine_chunks() if isinstance(wanted, pa.ChunkedArray) else wanted
         found = np.full(len(ids), -1, np.int64)
         start = 0
-        for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 20, columns=["id"]):
+        for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 22, columns=["id"]):
             column = batch.column(0)
             if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
                 raise another_kind(self.graph.path, "ids", column.type, wanted.type)

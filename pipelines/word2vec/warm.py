@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
-from penstock.files import save_npy
+from penstock.files import link, save_npy
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import CONTEXT
@@ -56,7 +56,9 @@ class WarmStart:
                 got=f"ids such as {ids[0].as_py()!r}",
                 remedy="Leave --init out, or name the vectors of this input",
             )
-        values = np.asarray(self.vectors.values[rows[words]], np.float32)
+        same = np.array_equal(rows, np.arange(len(self.vectors)))
+        chosen = slice(None) if same else rows[words]
+        values = self.vectors.values[chosen]
         if not np.isfinite(values).all():
             self.vectors.check_finite()
         found_words, found = words, values
@@ -66,9 +68,9 @@ class WarmStart:
             found_words = np.concatenate([words, new])
             found = np.concatenate([values, means])
         save_npy(folder, "words.npy", found_words)
-        save_npy(folder, "in.npy", found)
+        _keep(folder, "in.npy", found)
         if self.context is not None:
-            context = np.asarray(self.context[rows[words]])
+            context = self.context[chosen]
             if not np.isfinite(context).all():
                 raise InputError(
                     f"{self.path / CONTEXT} has NaN or infinite values",
@@ -76,8 +78,17 @@ class WarmStart:
                     remedy="Train again with a lower learning rate",
                 )
             save_npy(folder, "context_words.npy", words)
-            save_npy(folder, "out.npy", context)
+            _keep(folder, "out.npy", context)
         return folder
+
+
+def _keep(folder: Path, name: str, values: Array) -> None:
+    """Write vectors, or link their file if they are all of it."""
+    file = getattr(values, "filename", None)
+    if file is None:
+        save_npy(folder, name, np.asarray(values, np.float32))
+    else:
+        link(Path(file), folder / name)
 
 
 def neighbour_means(graph: Graph, initialised: Array, values: Array) -> tuple[Array, Array]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from penstock.workers.gnn.task import PredictTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
 from penstock.workers.training import checkpoint
+from penstock.writer import row_cuts
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -40,34 +40,34 @@ _EDGES = 1 << 22  # read at once
 _MOST = 0.3  # of the rows of all layers: beyond, a whole prediction is faster
 
 
-def affected(csr: CSR, model: Model, rows: Array, values: Array, *, symmetric: bool) -> list[Array]:
+def affected(
+    csr: CSR, model: Model, rows: Array, values: Array, most: float, *, symmetric: bool
+) -> list[Array] | None:
     """Return which nodes' values may differ, before the first layer and after each: (nodes,) bool.
 
     rows, values  which nodes have another row, and other features
+    most          nodes; None is returned if more may differ
     """
     found = [values]
     for layer in model.layers:
         read = found[-1] | rows if layer.kind == "gcn" else found[-1]
-        found.append(found[-1] | rows | _readers(csr, read, symmetric=symmetric))
+        found.append(found[-1] | rows)
+        for nodes in _readers(csr, read, symmetric=symmetric):
+            found[-1][nodes] = True
+            if np.count_nonzero(found[-1]) > most:
+                return None
     return found
 
 
-def _readers(csr: CSR, read: Array, *, symmetric: bool) -> Array:
-    """Return which nodes have a neighbour among those of a mask: (nodes,) bool."""
-    found = np.zeros(len(read), bool)
-    if symmetric:
-        found[_columns(csr, np.flatnonzero(read))] = True
-        return found
-    for first, last in _ranges(csr):
+def _readers(csr: CSR, read: Array, *, symmetric: bool) -> Iterator[Array]:
+    """Yield nodes that have a neighbour among those of a mask, from some edges at a time."""
+    for first, last in row_cuts(csr.indptr, _EDGES):
         low, high = int(csr.indptr[first]), int(csr.indptr[last])
-        at = low + np.flatnonzero(read[csr.indices[low:high]])
-        found[np.searchsorted(csr.indptr, at, side="right") - 1] = True
-    return found
-
-
-def _ranges(csr: CSR) -> Iterator[tuple[int, int]]:
-    cuts = np.searchsorted(csr.indptr, np.arange(0, csr.edges, _EDGES))
-    return pairwise(map(int, np.unique([0, *cuts, csr.rows])))
+        if symmetric:
+            yield _columns(csr, first + np.flatnonzero(read[first:last]))
+        else:
+            at = low + np.flatnonzero(read[csr.indices[low:high]])
+            yield np.searchsorted(csr.indptr, at, side="right") - 1
 
 
 def _columns(csr: CSR, rows: Array, name: str = "indices") -> Array:
@@ -85,13 +85,20 @@ def predict_again(
     """
     assert task.base is not None
     graph, (rows, values) = Graph.open(task.graph), load_npy(task.base.changed)
-    csr, layers = graph.csr(), len(task.model.layers)
-    symmetric = not graph.manifest.directed
-    differ = affected(csr, task.model, rows, values, symmetric=symmetric)
-    needed = [np.flatnonzero(mask) for mask in differ]
-    for layer in range(layers - 1, 0, -1):
-        needed[layer] = np.union1d(needed[layer + 1], _columns(csr, needed[layer + 1]))
-    if sum(map(len, needed[1:])) > _MOST * graph.num_nodes * layers:
+    layers, most = len(task.model.layers), _MOST * graph.num_nodes
+    if np.count_nonzero(rows | values) > most:
+        return None
+    csr, symmetric = graph.csr(), not graph.manifest.directed
+    differ = affected(csr, task.model, rows, values, most, symmetric=symmetric)
+    if differ is None:
+        return None
+    needed, mask = [np.flatnonzero(differ[-1])], differ[-1]
+    for _ in range(layers - 1):
+        mask, read = mask.copy(), mask
+        for nodes in _readers(csr, read, symmetric=True):
+            mask[nodes] = True
+        needed.insert(0, np.flatnonzero(mask))
+    if sum(map(len, needed)) > most * layers:
         return None
     tensors, _ = checkpoint.load(task.checkpoint)
     splits, last = _splits(graph, task), task.plan.layers[-1]
@@ -104,7 +111,7 @@ def predict_again(
     with ThreadPool.of(comm) as pool:
         pool.tile = TILE
         for number, plan in enumerate(task.plan.layers):
-            chosen = needed[number + 1]
+            chosen = needed[number]
             block = _Block(csr, chosen)
             given: Any = None
             if number == 0:

@@ -37,22 +37,27 @@ def taken(does):
         pa.set_memory_pool(before)
 
 
-@pytest.fixture(scope="module", params=["numbers", "names"])
-def wide(request, tmp_path_factory):
+def made(path, ids):
     """A graph of many nodes and few edges."""
-    path = tmp_path_factory.mktemp("wide") / "g"
     ends = np.random.default_rng(0).integers(0, NODES, (2, NODES))
     with Graph.create(path) as writer:
         writer.edges(CSR.from_edges(*ends, NODES))
-        ids = np.arange(NODES) * 3
-        writer.nodes(ids if request.param == "numbers" else [f"node {i:015d}" for i in ids])
+        writer.nodes(ids)
     return Graph.open(path)
+
+
+@pytest.fixture(scope="module", params=["numbers", "names"])
+def wide(request, tmp_path_factory):
+    ids = range(0, 3 * NODES, 3)
+    ids = np.array(ids) if request.param == "numbers" else [f"node {i:015d}" for i in ids]
+    return made(tmp_path_factory.mktemp("wide") / "g", ids)
 
 
 @pytest.mark.parametrize("partitions", [1, 6])
 def test_a_warm_start_is_counted(wide, tmp_path, partitions):
     first, options = tmp_path / "first", {"dim": 4, "epochs": 1}
-    embed.train(wide, first, lr=1e-9, batch=70_000, negatives=1, **options)
+    before = made(tmp_path / "before", wide.user_ids().to_pandas().to_numpy()[::-1])
+    embed.train(before, first, lr=1e-9, batch=70_000, negatives=1, **options)
     run = Run.load(first)
 
     def begin():

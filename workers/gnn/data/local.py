@@ -214,8 +214,7 @@ def reordered(
     rows, module = len(order), kernel("halo", indices)
     position = np.arange(columns, dtype=indices.dtype)
     position[order] = position[:rows].copy()
-    kinds = np.full(columns, 2, np.int32)
-    kinds[order[:interior]], kinds[order[interior:]] = 0, 1
+    bounds = np.array([interior, rows], indices.dtype)
     starts = offsets_of(np.diff(indptr)[order])
     found = np.empty_like(indices, shape=len(indices), subok=False)
     moved = None if weights is None else np.empty(len(indices), np.float32)
@@ -226,7 +225,7 @@ def reordered(
         piece, span = order[first:last], slice(int(starts[first]), int(starts[last]))
         here = module.gather_rows(indptr, piece, indices)
         found[span], sort = module.local_rows(
-            starts[first : last + 1] - starts[first], here, position, kinds, 0, 3
+            starts[first : last + 1] - starts[first], here, position, bounds, weights is not None
         )
         if weights is not None and moved is not None:
             moved[span] = module.gather_rows(indptr, piece, weights)[sort]
