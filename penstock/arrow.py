@@ -18,6 +18,8 @@ from penstock.files import atomic
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_FEW = 16  # times as many values on the other side: then hashing them takes longer
+
 
 def as_arrow(values: Array, missing: Array | None = None) -> pa.Array:
     """Return ``pa.array(values, mask=missing)`` for an array of numbers, sharing its memory."""
@@ -66,14 +68,23 @@ def positions(ids: pa.Array, wanted: pa.Array) -> Array:
     """Return where values of the same type are among different ids, (wanted,) int64; -1: nowhere.
 
     Ids of most days are those of the day before: to compare them is faster than to look them up.
+    The smaller side is hashed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if wanted.null_count == 0 and wanted.equals(ids.slice(0, len(wanted))):
         return np.arange(len(wanted))
-    found = pc.index_in(wanted, value_set=ids, skip_nulls=True)
-    return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
+    if _FEW * len(wanted) < len(ids):
+        different = wanted.dictionary_encode()
+        which = positions(different.dictionary, ids)
+        there = np.flatnonzero(which >= 0)
+        at = np.full(len(different.dictionary) + 1, -1)  # and of null
+        at[which[there]] = there
+        found: Array = at[np.asarray(pc.fill_null(different.indices.cast(pa.int64()), -1))]
+        return found
+    every = pc.index_in(wanted, value_set=ids, skip_nulls=True)
+    return np.asarray(pc.fill_null(every.cast(pa.int64()), -1))
 
 
 def lists_of(lists: pa.ListArray) -> tuple[Array, Array, Array]:

@@ -48,11 +48,14 @@ def test_ids_go_out_and_come_back(tmp_path, ids):
 
 
 def test_unknown_ids_are_minus_one_and_wrong_ones_an_error(make_graph):
-    graph = make_graph(10, 30)
-    assert graph.internal_ids([3, 10, 0]).tolist() == [3, -1, 0]
+    graph = make_graph(100, 300)
+    for ids in ([3, 100, 0, 3, None], [*range(40), 7, 100, None], [*range(100)]):
+        found = [-1 if one in (100, None) else one for one in ids]
+        assert graph.internal_ids(ids).tolist() == found
     assert graph.internal_ids(["3"]).tolist() == [3]
-    with pytest.raises(UsageError):
-        graph.internal_ids(["ann"])
+    for wrong in (["ann"], [True, False]):
+        with pytest.raises(UsageError):
+            graph.internal_ids(wrong)
 
 
 def test_labels_of_each_kind(tmp_path):
