@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import write_parquet
-from penstock.csr import CSR
+from penstock.csr import CSR, offsets_of
 from penstock.errors import InputError
 from penstock.files import FileEntry, file_entry, save_npy
 from penstock.graph import SPLITS, Graph
@@ -26,12 +26,36 @@ if TYPE_CHECKING:
 # About 64 MB of indices: large enough for full disk speed, small enough to sort in a worker.
 SHARD_EDGES = 1 << 24
 FEATURE_FILE_BYTES = 1 << 28
+ROWS = 1 << 20  # of a table made at a time: a row group
 
 
-def write_shard(root: Path, number: int, csr: CSR) -> list[FileEntry]:
-    """Write one row range and return its files. Any process may do this, repeatedly."""
+def write_shard(root: Path, number: int, csr: CSR) -> dict[str, Any]:
+    """Write one row range, and return its part of the manifest, fit for JSON.
+
+    Any process may do this, repeatedly.
+    """
     folder = f"shards/{number:05d}"
-    return [save_npy(root, f"{folder}/{name}.npy", array) for name, array in csr.arrays()]
+    files = [save_npy(root, f"{folder}/{name}.npy", array) for name, array in csr.arrays()]
+    return {
+        "rows": csr.rows,
+        "edges": csr.edges,
+        "files": [asdict(entry) for entry in files],
+        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+    }
+
+
+def with_shards(manifest: Manifest, written: Sequence[dict[str, Any]]) -> Manifest:
+    """Return the manifest with all shards in order, as ``write_shard`` returned them."""
+    starts = offsets_of(np.array([one["rows"] for one in written])).tolist()
+    edges = [one["edges"] for one in written]
+    whole = replace(
+        manifest,
+        nodes=starts[-1],
+        edges=sum(edges),
+        shards=tuple(map(ShardEntry, starts, starts[1:], edges)),
+        dtypes=written[0]["dtypes"],
+    )
+    return whole.with_files(FileEntry(**entry) for one in written for entry in one["files"])
 
 
 def write_nodes(root: Path, table: pa.Table) -> FileEntry:
@@ -43,6 +67,14 @@ def write_table(root: Path, name: str, tables: Iterable[pa.Table], **how: Any) -
     """Write tables as ``root/name`` and return its entry: see ``write_parquet``."""
     write_parquet(root / name, tables, **how)
     return file_entry(root, name)
+
+
+def write_rows(
+    root: Path, name: str, rows: int, rows_of: Callable[[int, int], pa.Table], **how: Any
+) -> FileEntry:
+    """Write the table whose rows ``rows_of(start, stop)`` gives, a row group at a time."""
+    tables = (rows_of(start, min(start + ROWS, rows)) for start in range(0, max(rows, 1), ROWS))
+    return write_table(root, name, tables, **how)
 
 
 def write_features(root: Path, features: Any) -> tuple[FeatureEntry, list[FileEntry]]:
@@ -106,6 +138,10 @@ class GrowingGraph:
         """List written files, and change other parts of the manifest."""
         self.manifest = replace(self.manifest.with_files(entries), **changes)
 
+    def shards(self, written: Sequence[dict[str, Any]]) -> None:
+        """List all shards, as ``write_shard`` returned them."""
+        self.manifest = with_shards(self.manifest, written)
+
 
 class GraphWriter(GrowingGraph):
     """Writes a graph whose arrays are in memory."""
@@ -116,13 +152,8 @@ class GraphWriter(GrowingGraph):
 
     def edges(self, csr: CSR, *, shard_edges: int = SHARD_EDGES) -> None:
         """Write all edges of a graph, cut into shards of about ``shard_edges``."""
-        shards, files = [], []
-        for number, (start, stop) in enumerate(row_cuts(csr.indptr, shard_edges)):
-            piece = csr.row_range(start, stop)
-            files += write_shard(self.root, number, piece)
-            shards.append(ShardEntry(start, stop, piece.edges))
-        dtypes = {name: str(array.dtype) for name, array in csr.arrays()}
-        self.add(*files, nodes=csr.rows, edges=csr.edges, shards=tuple(shards), dtypes=dtypes)
+        cuts = enumerate(row_cuts(csr.indptr, shard_edges))
+        self.shards([write_shard(self.root, n, csr.row_range(*rows)) for n, rows in cuts])
 
     def nodes(self, ids: Any = None, **columns: Any) -> None:
         """Write nodes.parquet: user ids (default 0, 1, ...) and ``label``, ``split``, ``graph``."""

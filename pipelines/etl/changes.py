@@ -26,11 +26,12 @@ from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill
-from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of, put_shard
+from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of
 from penstock.pipelines.etl.writing.change import change_rows, since_time
 from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape
+from penstock.writer import write_shard
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -153,7 +154,7 @@ def change_shard(
         first = Merging("first", merging.times, merging.directions)
         leaving, _ = build_rows(gone.of(number), number, gone.shape, first)
         changed, counts = change_rows(rows, leaving, joining, merging)
-        return counts | {"left": left} | put_shard(root, number, changed)
+        return counts | {"left": left} | write_shard(root, number, changed)
 
     return spill.once(done / f"{number:05d}", make)
 
@@ -220,7 +221,7 @@ def _write_shards(
             f"{counts.not_removed} edges to remove are not in {base.path}",
             remedy="Leave them out, or give no --strict",
         )
-    return manifest_of(job, bounds, [results[one] for one in range(len(bounds))])
+    return manifest_of(job, [results[one] for one in range(len(bounds))])
 
 
 def _has_older(base: Graph, number: int, since: float | None) -> bool:
@@ -240,8 +241,9 @@ def _link_shard(root: Path, number: int, base: Graph, old: int) -> dict[str, Any
             new = f"shards/{number:05d}/{name.removeprefix(prefix)}"
             link(base.path / name, root / new)
             files.append(vars(replace(entry, name=new)))
-    edges = base.manifest.shards[old].edges
-    return {"edges": edges, "files": files, "dtypes": dict(base.manifest.dtypes)}
+    shard, dtypes = base.manifest.shards[old], dict(base.manifest.dtypes)
+    rows = shard.stop - shard.start
+    return {"rows": rows, "edges": shard.edges, "files": files, "dtypes": dtypes}
 
 
 def _with_nodes(job: EtlJob, manifest: Manifest) -> Manifest:

@@ -15,10 +15,8 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import UsageError
-from penstock.files import FileEntry
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
-from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.budget import Budget, each
 from penstock.pipelines.generate.source import (
     CHUNK,
@@ -73,19 +71,20 @@ class ShardBuilder:
             nodes = len(ids)
         self.id_dtype = id_dtype(nodes)
         degrees: list[Array] = []
-        files: list[FileEntry] = []
+        listed: list[dict[str, Any]] = []
         total = int(offsets[-1])
         with Progress("write shards", total=total, unit="edges", quiet=self.quiet) as progress:
             for group in self._groups(shards):
                 held = chunks or self._draw_bins(group[0].low, group[-1].high)
                 write = partial(self._write, held)
                 written = each(write, group, self.budget.threads)
-                for shard, (shard_degrees, shard_files) in zip(group, written, strict=True):
+                for shard, (shard_degrees, entry) in zip(group, written, strict=True):
                     degrees.append(shard_degrees)
-                    files += shard_files
+                    listed.append(entry)
                     progress.advance(shard.arcs)
                 del held, write, written
-        self._list(nodes, degrees, files)
+        self.pieces.shards(listed)
+        self.pieces.add(directed=not self.rules.undirected)
         return Built(drawn, np.concatenate(degrees), ids)
 
     # -- memory --------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class ShardBuilder:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def _write(self, chunks: list[BinnedKeys], shard: ShardPlan) -> tuple[Array, list[FileEntry]]:
+    def _write(self, chunks: list[BinnedKeys], shard: ShardPlan) -> tuple[Array, dict[str, Any]]:
         names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
         indices = np.empty(shard.arcs, self.id_dtype)
         columns: dict[str, Any] = {
@@ -218,21 +217,3 @@ class ShardBuilder:
         if self.rank is not None:
             degrees = degrees[self.touched[first:last]]
         return degrees, targets, columns
-
-    def _list(self, nodes: int, degrees: list[Array], files: list[FileEntry]) -> None:
-        entries: list[ShardEntry] = []
-        row = 0
-        for shard in degrees:
-            entries.append(ShardEntry(row, row + len(shard), int(shard.sum(dtype=np.int64))))
-            row += len(shard)
-        names = {entry.name.split("/")[-1].removesuffix(".npy") for entry in files}
-        dtypes = {"indptr": "int64", "indices": str(self.id_dtype)}
-        dtypes |= {n: "float32" if n == "weights" else "int32" for n in EDGE_COLUMNS if n in names}
-        self.pieces.add(
-            *files,
-            nodes=nodes,
-            edges=sum(entry.edges for entry in entries),
-            shards=tuple(entries),
-            dtypes=dtypes,
-            directed=not self.rules.undirected,
-        )

@@ -9,12 +9,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.graph import SPLITS
-from penstock.writer import GrowingGraph, write_feature_files, write_table
+from penstock.writer import GrowingGraph, write_feature_files, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ROWS = 1 << 20  # rows of a table made at a time: a row group
 
 
 class Pieces(GrowingGraph):
@@ -24,11 +22,11 @@ class Pieces(GrowingGraph):
         """Write nodes.parquet from ``columns(first, count)``, which returns it for some rows."""
         import pyarrow as pa
 
-        nodes = self.manifest.nodes
-        firsts = range(0, max(nodes, 1), ROWS)
-        tables = (pa.table(columns(first, min(ROWS, nodes - first))) for first in firsts)
-        how = as_numbers(pa.table(columns(0, 0)).schema)
-        self.add(write_table(self.root, "nodes.parquet", tables, **how))
+        def table(start: int, stop: int) -> pa.Table:
+            return pa.table(columns(start, stop - start))
+
+        how = as_numbers(table(0, 0).schema)
+        self.add(write_rows(self.root, "nodes.parquet", self.manifest.nodes, table, **how))
 
     def splits(self, split: Array) -> None:
         """Count the nodes of each split."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from penstock.files import FileEntry
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
-from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import ZooOptions
@@ -109,27 +108,16 @@ class ZooGenerator(Generator):
 def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> None:
     cuts = row_cuts(zoo.first_arc, SHARD_EDGES)
 
-    def write(number: int) -> list[FileEntry]:
+    def write(number: int) -> dict[str, Any]:
         return write_shard(pieces.root, number, zoo.shard(*cuts[number]))
 
+    written = []
     with Progress("write graphs", total=zoo.graphs, unit="graphs", quiet=quiet) as progress:
-        for (low, high), entries in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
-            pieces.add(*entries)
+        for (low, high), shard in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
+            written.append(shard)
             progress.advance(high - low)
-    shards = tuple(_shard_entries(zoo, cuts))
-    pieces.add(
-        nodes=zoo.nodes,
-        edges=zoo.arcs,
-        directed=False,
-        shards=shards,
-        dtypes={"indptr": "int64", "indices": str(zoo.id_dtype)},
-    )
-
-
-def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry]:
-    for low, high in cuts:
-        first, last = (int(zoo.first_node[graph]) for graph in (low, high))
-        yield ShardEntry(first, last, int(zoo.first_arc[high] - zoo.first_arc[low]))
+    pieces.shards(written)
+    pieces.add(directed=False)
 
 
 def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:

@@ -21,12 +21,10 @@ from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.splits import split_nodes
-from penstock.writer import write_feature_files, write_table
+from penstock.writer import write_feature_files, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_ROW_GROUP = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -145,14 +143,12 @@ def _write_nodes(
     known = {**ids.columns(range(0)), **columns}
     schema = pa.schema([(name, column.type) for name, column in known.items()])
 
-    def table(start: int) -> pa.Table:
-        size = min(_ROW_GROUP, count - start)
-        stop = start + size
+    def table(start: int, stop: int) -> pa.Table:
         part = ids.columns(range(start, stop) if order is None else order[start:stop])
-        pieces = {n: c.slice(start, size) for n, c in columns.items()}
+        pieces = {n: c.slice(start, stop - start) for n, c in columns.items()}
         return pa.table({**part, **pieces}, schema=schema)
 
-    return write_table(root, "nodes.parquet", map(table, range(0, max(count, 1), _ROW_GROUP)))
+    return write_rows(root, "nodes.parquet", count, table)
 
 
 def _gather(

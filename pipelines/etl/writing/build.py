@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,14 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
-from penstock.files import FileEntry
 from penstock.graph import load_npy
-from penstock.manifest import Manifest, ShardEntry
+from penstock.manifest import Manifest
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, put_edges
 from penstock.splits import Fractions, split_edges
 from penstock.workers.resources.device import to_device
-from penstock.writer import write_shard
+from penstock.writer import with_shards, write_shard
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -73,38 +72,17 @@ def build_shard(
                 (folder / name).mkdir()
                 put_edges(folder / name, edges)
                 result[name] = len(edges.sources)
-        return result | put_shard(root, number, csr)
+        return result | write_shard(root, number, csr)
 
     return spill.once(folder, make)
 
 
-def put_shard(root: Path, number: int, csr: CSR) -> dict[str, Any]:
-    """Write shard ``number``, and return its manifest's values, fit for JSON."""
-    return {
-        "edges": csr.edges,
-        "files": [asdict(entry) for entry in write_shard(root, number, csr)],
-        "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
-    }
-
-
-def manifest_of(
-    job: EtlJob, bounds: Sequence[tuple[int, int]], results: list[dict[str, Any]]
-) -> Manifest:
-    """Return the manifest of shards of these rows, from the results of ``put_shard``."""
-    entries = [FileEntry(**entry) for result in results for entry in result["files"]]
-    return Manifest(
-        nodes=bounds[-1][1],
-        edges=sum(result["edges"] for result in results),
-        directed=bool(job.options.directed),
-        shards=tuple(
-            ShardEntry(start, stop, result["edges"])
-            for (start, stop), result in zip(bounds, results, strict=True)
-        ),
-        dtypes=results[0]["dtypes"],
-        files={entry.name: entry for entry in entries},
-        times=job.layout.time_kind,
-        relations=tuple(str(name) for name in job.relations) or None,
-    )
+def manifest_of(job: EtlJob, written: list[dict[str, Any]]) -> Manifest:
+    """Return the manifest of the shards that ``write_shard`` returned."""
+    directed, relations = bool(job.options.directed), tuple(str(name) for name in job.relations)
+    times = job.layout.time_kind
+    empty = Manifest(0, 0, directed, (), {}, {}, times=times, relations=relations or None)
+    return with_shards(empty, written)
 
 
 class Slices:

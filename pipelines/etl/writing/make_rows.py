@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +167,7 @@ def build_shards(
     if split is not None:
         for name in ("valid", "test"):
             job.heldout[name] = [folder / name for folder in folders]
-    return manifest_of(job, list(pairwise(shape.starts)), results)
+    return manifest_of(job, results)
 
 
 def heldout_inputs(

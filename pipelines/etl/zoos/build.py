@@ -3,10 +3,12 @@
 1. ``spill_piece``  every batch of the input is sorted by graph and written as a run
 2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by the counts of the runs
 3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
-4. ``join_shard``, ``write_zoo_nodes``, ``write_zoo_graphs``  counts are known, so ids over the
-   whole zoo are known, and ranges become the files of a graph
+4. ``join_shard``, ``write_tables``  counts are known, so ids over the whole zoo are known, and
+   ranges become the files of a graph
 
-Graphs follow the user's graph ids in order, and the nodes of a graph their own ids.
+Graphs follow the user's graph ids in order, and the nodes of a graph their own ids. Ranges depend
+on memory and on the order of the input; files do not: shards are cut by counts alone, at graph
+boundaries.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import as_numpy
+from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import InputError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.writing import spill
-from penstock.pipelines.etl.writing.build import manifest_of
+from penstock.pipelines.etl.writing.build import Slices, manifest_of
 from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
 from penstock.pipelines.etl.zoos.runs import (
     GraphRange,
@@ -38,14 +43,9 @@ from penstock.pipelines.etl.zoos.runs import (
     write_run,
 )
 from penstock.pipelines.etl.zoos.tu import with_tu_data
-from penstock.pipelines.etl.zoos.write import (
-    join_shard,
-    plan_shards,
-    write_zoo_graphs,
-    write_zoo_nodes,
-)
 from penstock.pipelines.tables.pieces import Piece
 from penstock.sizes import need_disk, need_memory
+from penstock.writer import row_cuts, write_rows, write_shard
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -222,7 +222,9 @@ def build_range(
         ids.save(folder)
         spill.put(folder, "graph_nodes", np.diff(ends, prepend=0))
         spill.put(folder, "graph_edges", np.diff(csr.indptr[ends], prepend=0))
-        for name, array in csr.arrays():
+        spill.put(folder, "degrees", csr.degrees())
+        spill.put(folder, "indices", csr.indices)
+        for name, array in csr.columns():
             spill.put(folder, name, array)
         return {
             "graphs": len(read.graphs),
@@ -241,36 +243,97 @@ def _write(
     job: EtlJob, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
 ) -> Manifest:
     root, dtypes = job.partial.result, built[0]["dtypes"]
-    nodes = sum(result["nodes"] for result in built)
-    graphs = sum(result["graphs"] for result in built)
-    need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
-    shards = plan_shards(ranges, shard_size)
+    firsts, nodes, edges = _graphs_in(ranges)
+    cuts = row_cuts(nodes + edges, shard_size)
+    shards = [(low, high) for low, high in cuts if nodes[low] < nodes[high]] or [(0, 0)]
+    base, dtype, calls = firsts[:-1], id_dtype(int(nodes[-1])), []
+    for number, (low, high) in enumerate(shards):
+        starts, stops = (np.clip(graph, base, firsts[1:]) for graph in (low, high))
+        parts = [
+            Slices(ranges, list(zip(of[starts] - of[base], of[stops] - of[base], strict=True)))
+            for of in (nodes, edges)
+        ]
+        calls.append((number, *parts, nodes[base].astype(dtype), edges[stops] - edges[starts]))
     joined = job.connected.tasks(
         "write shards",
         join_shard,
-        list(enumerate(shards)),
-        [shard.stop - shard.start for shard in shards],
+        calls,
+        [int(nodes[high] - nodes[low]) for low, high in shards],
         "nodes",
-        nodes=nodes,
         dtypes=dtypes,
         root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
     unsigned = [kind == "uint64" for kind in (job.layout.id_type, job.layout.graph_type)]
     tables = job.connected.tasks(
-        "write nodes and graphs",
-        _write_tables,
-        [(root, ranges, graphs, unsigned)],
-        [nodes],
-        "nodes",
+        "write nodes and graphs", write_tables, [(root, ranges, *unsigned)], [len(nodes)], "graphs"
     )
-    made = manifest_of(job, [(shard.start, shard.stop) for shard in shards], joined)
-    made = replace(made.with_files(tables[0]), graphs=graphs)
+    made = replace(manifest_of(job, joined).with_files(tables[0]), graphs=len(nodes) - 1)
     return with_tu_data(job, made) if job.format == "tu" else made
 
 
-def _write_tables(
-    root: Path, ranges: list[Path], graphs: int, unsigned: list[bool]
+def _graphs_in(ranges: list[Path]) -> tuple[Array, Array, Array]:
+    """Return the first graph of each range, the first node of each graph, and its first edge; each
+    with the end of all.
+    """
+    counts = [
+        [spill.take(folder, f"graph_{what}", np.int64) for folder in ranges]
+        for what in ("nodes", "edges")
+    ]
+    firsts = offsets_of(np.array([len(part) for part in counts[0]]))
+    return firsts, *(offsets_of(np.concatenate(parts)) for parts in counts)
+
+
+def join_shard(
+    number: int,
+    rows: Slices,
+    edges: Slices,
+    bases: Array,
+    counts: Array,
+    dtypes: dict[str, str],
+    root: Path,
+) -> dict[str, Any]:
+    """Write shard ``number`` with ids over the whole zoo.
+
+    bases, counts  the first node of each range, and how many edges it has in the shard
+    """
+    columns = {n: edges.read(n, kind) for n, kind in dtypes.items() if n in EDGE_COLUMNS}
+    # A range counts from 0 and always fits 32 bits.
+    indices = edges.read("indices", np.int32).astype(bases.dtype, copy=False)
+    indices += np.repeat(bases, counts)
+    indptr = offsets_of(rows.read("degrees", np.int64))
+    return write_shard(root, number, CSR(indptr, indices, **columns))
+
+
+def write_tables(
+    root: Path, ranges: list[Path], unsigned_ids: bool, unsigned_graphs: bool
 ) -> list[FileEntry]:
-    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned[0])
-    return [nodes, write_zoo_graphs(root, ranges, unsigned=unsigned[1])]
+    """Write nodes.parquet, with ``id`` in its graph and ``graph``, its number, and
+    graphs.parquet, with the user's ``id``, ``first`` node, and counts of nodes and edges.
+    """
+    import pyarrow as pa
+
+    _, nodes, edges = _graphs_in(ranges)
+    graphs, number = len(nodes) - 1, id_dtype(len(nodes) - 1)
+
+    def ids(name: str, unsigned: bool) -> NodeIds:
+        return NodeIds([SortedIds.load(one, name) for one in ranges], None, unsigned=unsigned)
+
+    inside, named = ids("ids", unsigned_ids), ids("graphs", unsigned_graphs)
+
+    def of_nodes(start: int, stop: int) -> pa.Table:
+        graph = np.searchsorted(nodes[1:], np.arange(start, stop), side="right").astype(number)
+        return pa.table({**inside.columns(range(start, stop)), "graph": graph}).combine_chunks()
+
+    def of_graphs(start: int, stop: int) -> pa.Table:
+        counts = {"nodes": nodes, "edges": edges}
+        columns = {name: np.diff(of[start : stop + 1]) for name, of in counts.items()}
+        first = nodes[start:stop]
+        return pa.table(
+            {**named.columns(range(start, stop)), "first": first, **columns}
+        ).combine_chunks()
+
+    return [
+        write_rows(root, "nodes.parquet", len(inside), of_nodes),
+        write_rows(root, "graphs.parquet", graphs, of_graphs),
+    ]

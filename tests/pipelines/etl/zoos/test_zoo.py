@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock import writer
 from penstock.errors import CapacityError, InputError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.zoos import build as zoo_build
 from penstock.pipelines.etl.zoos import rows as zoo_rows
-from penstock.pipelines.etl.zoos import write as zoo_write
 from penstock.pipelines.job.capacity import TaskCapacity
 
 
@@ -37,7 +37,7 @@ def make_zoo(tmp_path, monkeypatch):
         options = {"graph_id": "graph", "self_loops": "drop"} | options
         with monkeypatch.context() as patch:
             patch.setattr(zoo_rows, "BIN_ROW_BITS", row_bits)
-            patch.setattr(zoo_write, "ROW_GROUP", 10)
+            patch.setattr(writer, "ROWS", 10)
             patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
             etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))
