@@ -129,17 +129,16 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
     return Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)
 
 
-def write_segments(
-    edges: Edges, shape: Shape, folder: Path, *, both_ways: bool, keep_loops: bool
-) -> dict[str, Any]:
-    """Leave the edges' keys and columns, bin after bin, and ``offsets`` of the bins."""
-    sources, targets = to_device(edges.sources), to_device(edges.targets)
-    relations = None if edges.relations is None else to_device(edges.relations)
+def bin_edges(
+    edges: Edges, shape: Shape, *, both_ways: bool, keep_loops: bool, plain: int = 0
+) -> tuple[Any, Any, Any]:
+    """Return the edges' keys, bin after bin, the edge of each, and the offsets of the bins."""
+    relations = edges.relations
     if both_ways:
-        relations = with_direction(sources, targets, relations)
-    keys, order, offsets = kernel("csr", sources, plain=_PLAIN).bin_edges(
-        sources,
-        targets,
+        relations = with_direction(edges.sources, edges.targets, relations)
+    found: tuple[Any, Any, Any] = kernel("csr", edges.sources, plain=plain).bin_edges(
+        edges.sources,
+        edges.targets,
         relations,
         np.asarray(shape.starts, np.int64),
         shape.target_bits,
@@ -147,6 +146,17 @@ def write_segments(
         both_ways=both_ways,
         keep_loops=keep_loops,
     )
+    return found
+
+
+def write_segments(
+    edges: Edges, shape: Shape, folder: Path, *, both_ways: bool, keep_loops: bool
+) -> dict[str, Any]:
+    """Leave the edges' keys and columns, bin after bin, and ``offsets`` of the bins."""
+    relations = None if edges.relations is None else to_device(edges.relations)
+    there = Edges(to_device(edges.sources), to_device(edges.targets), relations, {})
+    how = {"both_ways": both_ways, "keep_loops": keep_loops}
+    keys, order, offsets = bin_edges(there, shape, plain=_PLAIN, **how)
     spill.put(folder, "keys", to_host(keys))
     spill.put(folder, "offsets", to_host(offsets))
     if edges.columns:

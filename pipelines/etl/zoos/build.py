@@ -31,7 +31,9 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, manifest_of
-from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
+from penstock.pipelines.etl.writing.shuffle import Edges
+from penstock.pipelines.etl.writing.trim import choose_nodes, trims
+from penstock.pipelines.etl.zoos.rows import build_csr, only
 from penstock.pipelines.etl.zoos.runs import (
     GraphRange,
     Run,
@@ -188,20 +190,16 @@ def build_range(
     import pyarrow.compute as pc
 
     def make(folder: Path) -> dict[str, Any]:
-        edges = int(as_numpy(part.count(runs, once).column("rows")).sum())
+        rows = int(as_numpy(part.count(runs, once).column("rows")).sum())
         need_memory(
-            edges * row_bytes,
-            f"building {edges} edges of graphs that must be built together",
+            rows * row_bytes,
+            f"building {rows} edges of graphs that must be built together",
             limit=limit,
             remedy="Give each worker more memory, or read such a large graph without --format zoo",
         )
         read = number_graphs(*part.read(runs))
         ids, ptr, table = read.ids, read.ptr, read.columns
         first = np.repeat(ptr[:-1].astype(np.int32), np.diff(read.starts))
-        sources, targets = read.us + first, read.vs + first
-        whole = (read.us >= 0) & (read.vs >= 0)  # other rows are nodes, or graphs
-        if not whole.all():
-            sources, targets, table = sources[whole], targets[whole], table.filter(pa.array(whole))
         columns = {
             f"{name}s": as_numpy(table.column(name))
             for name in ("weight", "time")
@@ -210,14 +208,19 @@ def build_range(
         types = None
         if relations:
             named = table.column("relation")
-            types = as_numpy(pc.index_in(named, value_set=pa.array(relations, named.type)))
-        loops = int(np.count_nonzero(sources == targets))
-        csr, counts = build_csr(sources, targets, len(ids), types, columns, options)
-        csr, kept = keep_nodes(csr, options)
-        ends = ptr[1:]
-        if kept is not None:
-            ids = take_ids(ids, np.flatnonzero(kept))
-            ends = np.append(0, np.cumsum(kept))[ends]
+            types = as_numpy(pc.index_in(named, value_set=pa.array(relations, named.type)), 0)
+        edges = Edges(read.us + first, read.vs + first, types, columns)
+        whole = (read.us >= 0) & (read.vs >= 0)  # other rows are nodes, or graphs
+        edges = edges if whole.all() else edges.where(whole)
+        loops = int(np.count_nonzero(edges.sources == edges.targets))
+        csr, counts = build_csr(edges, len(ids), options)
+        ends, dropped = ptr[1:], 0
+        if trims(options):
+            chosen = choose_nodes(lambda: iter([csr]), csr.rows, options, None, None)
+            dropped = csr.rows - len(chosen.old_id)
+        if dropped:
+            csr, ids = only(csr, chosen), take_ids(ids, chosen.old_id)
+            ends = offsets_of(chosen.new_id >= 0)[ends]
         read.graphs.save(folder, "graphs")
         ids.save(folder)
         spill.put(folder, "graph_nodes", np.diff(ends, prepend=0))
@@ -232,7 +235,7 @@ def build_range(
             "edges": csr.edges,
             "loops": loops,
             **counts,
-            "dropped": len(kept) - csr.rows if kept is not None else 0,
+            "dropped": dropped,
             "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
         }
 
