@@ -31,6 +31,7 @@ from penstock.pipelines.etl.reading.layout import (
     guess_format,
 )
 from penstock.pipelines.etl.reading.pieces import find_pieces
+from penstock.pipelines.etl.reading.read import spill_piece
 from penstock.pipelines.etl.reading.stamps import files_read
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
@@ -249,10 +250,30 @@ class EtlJob:
             scratch=self.scratch_bytes,
         )
 
-    def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
-        """Run the step that reads the edges."""
-        sizes = [piece.bytes for piece in pieces]
-        return self.connected.tasks("read", step, calls, sizes, "B")
+    def read(self, keep: Any) -> list[tuple[str, Path, dict[str, Any]]]:
+        """Read everything once, and find the relations; ``keep`` leaves each batch in a folder.
+
+        ->  of each piece what its edges are for, its folder, and the result of ``spill_piece``
+        """
+        listed = [(use, piece) for use, part in self.pieces.items() for piece in part]
+        unbounded = replace(self.layout, since=None, until=None)  # keep held-out edges whole
+        layouts = {"train": self.layout, "remove": self.removed}
+        folders = [self.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
+        results = self.connected.tasks(
+            "read",
+            spill_piece,
+            [
+                (piece, layouts.get(use, unbounded), self.options, folder)
+                for (use, piece), folder in zip(listed, folders, strict=True)
+            ],
+            [piece.bytes for _, piece in listed],
+            "B",
+            keep=keep,
+        )
+        for result in results:
+            self.counts.count_input(result)
+        self.relations = tuple(sorted({one for r in results for one in r["relations"]}))
+        return list(zip((use for use, _ in listed), folders, results, strict=True))
 
     @cached_property
     def capacity(self) -> TaskCapacity:

@@ -1,6 +1,6 @@
 """Many small graphs in tables or text as an input: read by etl, sorted by graph.
 
-1. ``write_runs`` of etl  rows are sorted by graph and written as runs: etl/zoos/runs.py
+1. ``read_runs`` of etl  rows are sorted by graph and written as runs: etl/zoos/runs.py
 2. ``count_graphs``  counts the rows of each graph, range by range, and notes their order
 3. graphs are cut into pieces by these counts; a piece reads its graphs from the runs
 """
@@ -16,15 +16,14 @@ import numpy as np
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import UsageError
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.inputs.table_piece import TablePiece
+from penstock.pipelines.centrality.inputs.table_piece import TablePiece, as_short
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, cut
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes.sorted_ids import as_user_has_them
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.layout import ZOOS, guess_format
-from penstock.pipelines.etl.zoos.build import write_runs
-from penstock.pipelines.etl.zoos.runs import GraphRange, Run, by_graph, choose_ranges
+from penstock.pipelines.etl.zoos.runs import GraphRange, Run, by_graph, choose_ranges, read_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,9 +83,9 @@ class TableInput(CentralityInput):
         """Read the whole input into runs, and cut their graphs into pieces."""
         import pyarrow as pa
 
-        runs, written = write_runs(self.job, workers, output.scratch)
+        self.job.connected, self.job.partial = workers, output
+        runs, samples = read_runs(self.job)
         self.bad_rows = self.job.counts.bad_rows
-        samples = [one for run in written for one in run["samples"]]
         ranges = choose_ranges(samples, ROWS)
         calls = [(part, part.of(runs), self.job.once) for part in ranges]
         sizes = [sum(rows for _, rows in samples) // len(ranges)] * len(ranges)
@@ -122,8 +121,7 @@ def count_graphs(part: GraphRange, runs: list[Run], once: str | None) -> pa.Tabl
     """Return the graphs of a range, and their rows; on a worker."""
     import pyarrow as pa
 
-    counts = part.count(runs, once)
-    named, rows = counts.column("graph"), as_numpy(counts.column("rows"))
+    named, rows = part.count(runs, once)
     graphs, starts, order = by_graph(named)
     rows = np.add.reduceat(rows if order is None else rows[order], starts[:-1])
-    return pa.table([graphs.to_arrow().cast(named.type), as_arrow(rows)], names=["graph", "rows"])
+    return pa.table([as_short(graphs.to_arrow()), as_arrow(rows)], names=["graph", "rows"])

@@ -20,7 +20,7 @@ from penstock.pipelines.centrality.pieces import (
     without_bad_weights,
 )
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
-from penstock.pipelines.etl.zoos.runs import GraphRange, Run, number_graphs
+from penstock.pipelines.etl.zoos.runs import GraphRange, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ class TablePiece(PieceSpec):
         """Read the rows, and number the nodes of each graph."""
         from penstock.kernels.cpu.small_graphs import rows_of_edges, sums_of_edges
 
-        read = number_graphs(*self.part.read(self.runs))
+        read = self.part.read(self.runs)
         failed, weights = dict[int, str](), None
         missing = (read.us < 0) | (read.vs < 0)
         if weighted:

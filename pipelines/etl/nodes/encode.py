@@ -1,7 +1,7 @@
 """The user's ids become 0, 1, 2, ... in ascending order, without ever holding all of them.
 
-1. ``encode_piece`` reads a piece of the input batch by batch. Each batch keeps its distinct ids,
-   sorted, and its edges as 32-bit codes into them.
+1. ``encode_batch`` keeps the distinct ids of a batch of the input, sorted, and its edges as 32-bit
+   codes into them.
 2. ``merge_ids`` takes one range of the ids from every batch, makes them distinct, and leaves for
    each batch the rank of each of its ids within the range.
 3. A batch's code -> rank -> internal id is then two look-ups (``internal_ids``).
@@ -24,39 +24,12 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.writing import spill
-from penstock.pipelines.tables.pieces import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TIMES = 1025  # of a batch: a split by time is as exact as these lie
-
-
-def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
-    """Read a piece and spill it as coded batches ``folder/000``, ...; a step for ``once``."""
-    from penstock.pipelines.etl.reading.read import read_piece
-
-    def make(folder: Path) -> dict[str, Any]:
-        result: dict[str, Any] = {"rows": [], "bad": [], "bad_count": 0, "filtered": 0}
-        result["times"] = []
-        relations: set[str | int] = set()
-        for number, batch in enumerate(read_piece(piece, layout, options)):
-            target = folder / f"{number:03d}"
-            target.mkdir()
-            relations |= _encode_batch(batch, options, target)
-            result["rows"].append(batch.table.num_rows)
-            result["bad"] += [vars(bad) for bad in batch.bad]
-            result["bad_count"] += batch.bad_count
-            result["filtered"] += batch.filtered
-            if options.split_edges_by == "time" and batch.table.num_rows:
-                result["times"].append(_spread(column(batch.table, "time", None)))
-            del batch  # before the next is read
-        result["relations"] = sorted(relations)
-        return result
-
-    return spill.once(folder, make)
 
 
 def _spread(times: Array) -> tuple[int, list[Any]]:
@@ -65,8 +38,11 @@ def _spread(times: Array) -> tuple[int, list[Any]]:
     return len(times), np.sort(times)[ranks].tolist()
 
 
-def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | int]:
-    table, rows = batch.table, batch.table.num_rows
+def encode_batch(
+    table: pa.Table, folder: Path, options: EtlOptions
+) -> tuple[dict[str, Any], set[Any]]:
+    """Keep a batch with codes for ids; return times, if edges are split by them, and relations."""
+    rows = table.num_rows
     ends = [table.column("source"), table.column("target")]
     distinct, codes = _encode(ends, _types_of_ends(table, options), folder)
     begins, arrives = (
@@ -78,12 +54,15 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
     names = table.column_names
     spill.put(folder, "weights", column(table, "weight", np.float32) if "weight" in names else None)
     spill.put(folder, "times", column(table, "time", None) if "time" in names else None)
+    kept = {}
+    if options.split_edges_by == "time" and rows:
+        kept["times"] = _spread(column(table, "time", None))
     if "relation" not in names:
-        return set()
+        return kept, set()
     relations, relation_codes = encode_ids([table.column("relation")])
     relations.save(folder, "relation_names")
     spill.put(folder, "relations", relation_codes)
-    return set(relations.to_list())
+    return kept, {*relations.to_list()}
 
 
 def _encode(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import (
     choose_splitters,
-    encode_piece,
+    encode_batch,
     internal_ids,
     merge_ids,
     types_in,
@@ -71,32 +71,18 @@ class Ids:
 
 def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
-    listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
-    unbounded = replace(job.layout, since=None, until=None)  # keep held-out edges whole
-    layouts = {"train": job.layout, "remove": job.removed}
-    folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
-    results = job.read(
-        encode_piece,
-        [
-            (piece, layouts.get(use, unbounded), job.options, folder)
-            for (use, piece), folder in zip(listed, folders, strict=True)
-        ],
-        [piece for _, piece in listed],
-    )
-    batches, relations, new = [], set(), set()
-    for (use, _), folder, result in zip(listed, folders, results, strict=True):
-        relations |= set(result["relations"])
+    batches, new, times = [], set(), []
+    for use, folder, result in job.read(encode_batch):
         new |= set() if use == "remove" else set(result["relations"])
-        job.counts.count_input(result)
+        times += [one["times"] for one in result["kept"] if use == "train" and "times" in one]
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
     if job.options.split_edges is not None and job.options.split_edges_by == "time":
-        train = [r for (use, _), r in zip(listed, results, strict=True) if use == "train"]
-        job.time_cuts = _time_cuts([one for r in train for one in r["times"]], job.options)
-    job.relations = tuple(sorted(relations))
+        job.time_cuts = _time_cuts(times, job.options)
     if job.base is not None:
-        job.relations = job.base.relations(new, text=not relations or type(job.relations[0]) is str)
+        text = not job.relations or type(job.relations[0]) is str
+        job.relations = job.base.relations(new, text=text)
     if not job.changes and not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from penstock.arrow import as_arrow
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.reading.pieces import needed_columns
+from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import read_rows
@@ -48,6 +50,37 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
             text = piece.format not in ("parquet", "arrow", "json")
             gaps = [convert.gaps_of(columns[end], text=text) for end in ("source", "target")]
         yield _clean(columns, gaps, rows.checks, rows.source, layout, options)
+
+
+def spill_piece(
+    piece: Piece,
+    layout: Layout,
+    options: EtlOptions,
+    folder: Path,
+    *,
+    keep: Callable[[pa.Table, Path, EtlOptions], tuple[dict[str, Any], set[Any]]],
+) -> dict[str, Any]:
+    """Read a piece, and keep its batches in ``folder/000``, ...; a step for ``once``.
+
+    keep  leaves a batch in a folder; returns what later steps must know, as JSON, and relations
+    """
+
+    def make(folder: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {"rows": [], "kept": []}
+        bad, relations, result["bad_count"], result["filtered"] = list[Any](), set[Any](), 0, 0
+        for number, batch in enumerate(read_piece(piece, layout, options)):
+            (folder / f"{number:03d}").mkdir()
+            kept, named = keep(batch.table, folder / f"{number:03d}", options)
+            relations |= named
+            result["kept"].append(kept)
+            result["rows"].append(batch.table.num_rows)
+            bad += map(vars, batch.bad)
+            result["bad_count"] += batch.bad_count
+            result["filtered"] += batch.filtered
+            del batch  # before the next is read
+        return result | {"bad": bad[:10], "relations": sorted(relations)}
+
+    return spill.once(folder, make)
 
 
 def _kinds(roles: Mapping[str, Column], layout: Layout) -> dict[Column, str]:

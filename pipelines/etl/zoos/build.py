@@ -1,6 +1,6 @@
 """A zoo of small graphs from tables of (graph, source, target), out of core.
 
-1. ``spill_piece``  every batch of the input is sorted by graph and written as a run
+1. ``read_runs``  every batch of the input is sorted by graph and written as a run
 2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by the counts of the runs
 3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
 4. ``join_shard``, ``write_tables``  counts are known, so ids over the whole zoo are known, and
@@ -13,6 +13,7 @@ boundaries.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,10 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
-from penstock.errors import InputError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, manifest_of
 from penstock.pipelines.etl.writing.shuffle import Edges
@@ -38,20 +37,15 @@ from penstock.pipelines.etl.zoos.runs import (
     GraphRange,
     Run,
     choose_ranges,
-    drop_run,
-    number_graphs,
-    runs_in,
+    read_runs,
     take_ids,
-    write_run,
 )
 from penstock.pipelines.etl.zoos.tu import with_tu_data
-from penstock.pipelines.tables.pieces import Piece
-from penstock.sizes import need_disk, need_memory
+from penstock.sizes import need_memory
 from penstock.writer import row_cuts, write_rows, write_shard
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
-    from penstock.pipelines.job.workers import Workers
 
 # Nodes and edges of a shard.
 SHARD_SIZE = 1 << 24
@@ -62,26 +56,20 @@ _LEAST_RANGE = 64 << 20
 _EDGE_BYTES = 56
 
 
-def build_zoo(
-    job: EtlJob,
-    *,
-    range_bytes: int | None = None,
-    shard_size: int = SHARD_SIZE,
-) -> Manifest:
-    """Write the zoo into ``job.partial.result`` and return its manifest, not yet saved.
-
-    range_bytes  memory in which a range of graphs should be built [default: from the workers']
-    """
-    runs, written = write_runs(job, job.connected, job.partial.scratch)
-    scratch = job.partial.scratch
-    rows = sum(run["rows"] for run in written)
-    row_bytes = _EDGE_BYTES + 3 * sum(run["bytes"] for run in written) // rows
-    ranges = _ranges(job, written, row_bytes, range_bytes)
-    built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
+def build_zoo(job: EtlJob, *, shard_size: int = SHARD_SIZE) -> Manifest:
+    """Write the zoo into ``job.partial.result`` and return its manifest, not yet saved."""
+    runs, samples = read_runs(job)
+    rows = sum(rows for _, rows in samples)
+    row_bytes = _EDGE_BYTES + 3 * sum(run.bytes for run in runs) // rows
+    # Two ranges a task even out; half of the memory allows for ranges cut unevenly.
+    share = rows * row_bytes // (2 * job.capacity.tasks)
+    range_bytes = min(max(share, _LEAST_RANGE), job.capacity.task_memory // 2)
+    ranges = choose_ranges(samples, job.chosen("range-rows", range_bytes // row_bytes))
+    folders = [job.partial.scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
     built = job.connected.tasks(
         "build graphs",
         build_range,
-        [(part, folder, part.of(runs)) for part, folder in zip(ranges, built_in, strict=True)],
+        [(part, folder, part.of(runs)) for part, folder in zip(ranges, folders, strict=True)],
         [rows // len(ranges)] * len(ranges),
         "edges",
         once=job.once,
@@ -97,77 +85,9 @@ def build_zoo(
         job.counts.in_both_directions += result["pairs"]
         job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
     for run in runs:
-        # The counts of the pieces stay in done.json; no later step reads the rest.
-        drop_run(run)
-    return _write(job, built, built_in, shard_size)
-
-
-def write_runs(
-    job: EtlJob, workers: Workers, scratch: Path
-) -> tuple[list[Run], list[dict[str, Any]]]:
-    """Sort all rows by graph into runs, and return them with the results of ``write_run``."""
-    pieces = job.pieces["train"]
-    need_disk(scratch, job.scratch_bytes, f"the rows of {job.edges[0]}")
-    folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
-    calls = [(p, job.layout, job.options, f) for p, f in zip(pieces, folders, strict=True)]
-    spilled = workers.tasks("read", spill_piece, calls, [piece.bytes for piece in pieces], "B")
-    for result in spilled:
-        job.counts.count_input(result)
-    job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
-    written = [run for result in spilled for run in result["runs"]]
-    if not written:
-        raise InputError(
-            f"{job.edges[0]} has no graph",
-            got=f"{job.counts.rows_read} rows, none usable",
-        )
-    results = zip(folders, spilled, strict=True)
-    runs = [run for folder, result in results for run in runs_in(folder, result["runs"])]
-    return runs, written
-
-
-def _ranges(
-    job: EtlJob, written: list[dict[str, Any]], row_bytes: int, range_bytes: int | None
-) -> list[GraphRange]:
-    """Choose the ranges once: a resumed run may have other workers but must not cut again."""
-    samples = [(graph, rows * row_bytes) for run in written for graph, rows in run["samples"]]
-    if range_bytes is None:
-        # Two ranges a worker even out; half of the memory allows for ranges cut unevenly.
-        share = sum(cost for _, cost in samples) // (2 * job.capacity.tasks)
-        range_bytes = min(max(share, _LEAST_RANGE), job.capacity.task_memory // 2)
-
-    def choose(folder: Path) -> dict[str, Any]:
-        ranges = choose_ranges(samples, range_bytes)
-        return {"ranges": [(part.low, part.high) for part in ranges]}
-
-    plan = spill.once(job.partial.scratch / "plan", choose)
-    return [GraphRange(low, high) for low, high in plan["ranges"]]
-
-
-def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
-    """Read a piece of the input and leave one run per batch; a step for ``once``.
-
-    -> counts, the relations, and the results of ``write_run``
-    """
-    from penstock.pipelines.etl.reading.read import read_piece
-
-    def make(folder: Path) -> dict[str, Any]:
-        result: dict[str, Any] = {"runs": [], "bad": [], "bad_count": 0, "filtered": 0}
-        relations: set[str | int] = set()
-        for batch in read_piece(piece, layout, options):
-            result["bad"] = [*result["bad"], *(vars(bad) for bad in batch.bad)][:10]
-            result["bad_count"] += batch.bad_count
-            result["filtered"] += batch.filtered
-            if batch.table.num_rows:
-                path = folder / f"{len(result['runs']):05d}.parquet"
-                result["runs"].append(write_run(batch.table, path))
-                if "relation" in batch.table.column_names:
-                    relations |= {*batch.table.column("relation").unique().drop_null().to_pylist()}
-            del batch  # before the next one is read
-        result["rows"] = [run["rows"] for run in result["runs"]]
-        result["relations"] = sorted(relations)
-        return result
-
-    return spill.once(folder, make)
+        # What is known of it stays in done.json; no later step reads the rest.
+        shutil.rmtree(run.folder, ignore_errors=True)
+    return _write(job, built[0]["dtypes"], folders, shard_size)
 
 
 def build_range(
@@ -190,14 +110,14 @@ def build_range(
     import pyarrow.compute as pc
 
     def make(folder: Path) -> dict[str, Any]:
-        rows = int(as_numpy(part.count(runs, once).column("rows")).sum())
+        rows = int(part.count(runs, once)[1].sum())
         need_memory(
             rows * row_bytes,
             f"building {rows} edges of graphs that must be built together",
             limit=limit,
             remedy="Give each worker more memory, or read such a large graph without --format zoo",
         )
-        read = number_graphs(*part.read(runs))
+        read = part.read(runs)
         ids, ptr, table = read.ids, read.ptr, read.columns
         first = np.repeat(ptr[:-1].astype(np.int32), np.diff(read.starts))
         columns = {
@@ -230,9 +150,6 @@ def build_range(
         for name, array in csr.columns():
             spill.put(folder, name, array)
         return {
-            "graphs": len(read.graphs),
-            "nodes": csr.rows,
-            "edges": csr.edges,
             "loops": loops,
             **counts,
             "dropped": dropped,
@@ -242,10 +159,8 @@ def build_range(
     return spill.once(folder, make)
 
 
-def _write(
-    job: EtlJob, built: list[dict[str, Any]], ranges: list[Path], shard_size: int
-) -> Manifest:
-    root, dtypes = job.partial.result, built[0]["dtypes"]
+def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: int) -> Manifest:
+    root = job.partial.result
     firsts, nodes, edges = _graphs_in(ranges)
     cuts = row_cuts(nodes + edges, shard_size)
     shards = [(low, high) for low, high in cuts if nodes[low] < nodes[high]] or [(0, 0)]

@@ -1,9 +1,9 @@
 """Many small graphs: rows of edges are sorted by graph into runs, and read by graph.
 
-A run holds the rows that were in memory together, as two Parquet files: the rows, with source,
-target and the other columns of edges; and the graphs, with the first row and the number of rows of
-each. So a range of graphs can be read from all runs without the rest. A row with one end is a node,
-a row with none a graph. Within a graph, rows keep the order of the input.
+A run holds the rows that were in memory together: the rows in Parquet, with source, target and the
+other columns of edges; the graphs, and the first row of each. So a range of graphs can be read from
+all runs without the rest. A row with one end is a node, a row with none a graph. Within a graph,
+rows keep the order of the input.
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ from penstock.csr import offsets_of
 from penstock.errors import InputError
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.writing import spill
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.pipelines.etl.job import EtlJob
 
 _ROWS = 1 << 17  # rows of a row group: the least that is read of a run
 # Sampled graphs of a run, for the choice of ranges: ranges are then equal to about 0.1 % of the
 # input.
 _SAMPLES = 1024
-_GRAPHS = ".graphs"  # the second file of a run
+_FILE = "rows.parquet"
 ENDS = ("source", "target")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its file, and the first and last of its graphs."""
+    """A run: its folder, the bytes of its rows in memory, and the first and last of its graphs."""
 
-    path: str
+    folder: Path
+    bytes: int
     first: Any
     last: Any
 
@@ -59,110 +64,90 @@ class GraphRange:
             and (self.low is None or run.last >= self.low)
         ]
 
-    def count(self, runs: Iterable[Run], once: str | None = None) -> pa.Table:
-        """Return the rows of these graphs, with their ``graph``, run after run.
+    def count(self, runs: Iterable[Run], once: str | None = None) -> tuple[pa.ChunkedArray, Array]:
+        """Return these graphs, run after run, and the number of rows of each.
 
         once  name of an input whose graphs are contiguous: an id that returns is a second graph
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = pa.concat_tables([self._graphs(run) for run in runs])
-        if once is not None and pc.count_distinct(found["graph"]).as_py() < len(found):
-            counts = pc.value_counts(found["graph"]).to_pylist()
+        found = [self._graphs(run) for run in runs]
+        graphs = pa.chunked_array([ids.to_arrow() for ids, _ in found])
+        if once is not None and pc.count_distinct(graphs).as_py() < len(graphs):
+            counts = pc.value_counts(graphs).to_pylist()
             again = next(one["values"] for one in counts if one["counts"] > 1)
             raise InputError(
                 f"{once}: several graphs have the id {again}",
                 remedy="Give every graph an id of its own",
             )
-        return found
+        return graphs, np.concatenate([np.diff(starts) for _, starts in found])
 
-    def read(self, runs: Iterable[Run]) -> tuple[pa.Table, pa.Table]:
-        """Return the result of ``count``, and the rows themselves."""
+    def read(self, runs: Iterable[Run]) -> SmallGraphs:
+        """Read the rows of these graphs."""
         import pyarrow as pa
 
-        counts = [self._graphs(run) for run in runs]
-        rows = [_read_rows(run, graphs) for run, graphs in zip(runs, counts, strict=True)]
-        return pa.concat_tables(counts), pa.concat_tables(rows)
+        rows = [_read_rows(run, *self._graphs(run)[1][[0, -1]].tolist()) for run in runs]
+        return number_graphs(*self.count(runs), pa.concat_tables(rows))
 
-    def _graphs(self, run: Run) -> pa.Table:
-        """Return these graphs' entries in one run, which are contiguous."""
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(run.path + _GRAPHS, memory_map=True) as file:
-            groups = range(file.num_row_groups)
-            about = [file.metadata.row_group(n).column(0).statistics for n in groups]
-            chosen = [
-                n
-                for n, known in zip(groups, about, strict=True)
-                if not known.has_min_max  # of ids that are very long
-                or (
-                    (self.low is None or known.max >= self.low)
-                    and (self.high is None or known.min < self.high)
-                )
-            ]
-            table = file.read_row_groups(chosen, use_threads=False)
-        before = [
-            0 if bound is None else pc.sum(pc.less(table.column("graph"), bound)).as_py() or 0
-            for bound in (self.low, self.high)
-        ]
-        stop = len(table) if self.high is None else before[1]
-        return table.slice(before[0], stop - before[0])
+    def _graphs(self, run: Run) -> tuple[SortedIds, Array]:
+        """Return these graphs in one run, and the first row of each, and the end of the last."""
+        graphs = SortedIds.load(run.folder, "graphs")
+        start, stop = graphs.position(self.low), graphs.position(self.high, end=True)
+        where = {"start": start, "count": stop - start + 1}
+        return graphs.part(start, stop), spill.take(run.folder, "starts", np.int64, **where)
 
 
-def write_run(table: pa.Table, path: Path) -> dict[str, Any]:
-    """Write rows with a column of graphs, and return a summary, fit for JSON.
+def read_runs(job: EtlJob) -> tuple[list[Run], list[tuple[Any, int]]]:
+    """Sort all rows by graph into runs; return them, and samples of their graphs.
 
-    first, last  graphs
-    samples      graphs, ascending, each with the number of rows up to the next sample
+    A sample is a graph, and the number of rows of its run up to the next sample.
     """
-    import pyarrow as pa
+    kept = [
+        (folder / f"{number:03d}", one)
+        for _, folder, result in job.read(write_run)
+        for number, one in enumerate(result["kept"])
+        if one
+    ]
+    if not kept:
+        raise InputError(
+            f"{job.edges[0]} has no graph",
+            got=f"{job.counts.rows_read} rows, none usable",
+        )
+    samples = [(graph, rows) for _, one in kept for graph, rows in one.pop("samples")]
+    return [Run(folder, **one) for folder, one in kept], samples
 
-    named = table.column("graph")
-    graphs, starts, order = by_graph(named)
-    table = table.drop_columns(["graph"])
-    _write(table if order is None else table.take(as_arrow(order)), str(path))
-    rows = np.diff(starts)
-    columns = [graphs.to_arrow().cast(named.type), as_arrow(starts[:-1]), as_arrow(rows)]
-    _write(pa.table(columns, names=["graph", "first", "rows"]), f"{path}{_GRAPHS}")
+
+def write_run(table: pa.Table, folder: Path, _: EtlOptions) -> tuple[dict[str, Any], set[Any]]:
+    """Keep a batch of rows with a column of graphs; return a summary, and the relations."""
+    if not len(table):
+        return {}, set()
+    relations = set()
+    if "relation" in table.column_names:
+        relations = {*table.column("relation").unique().drop_null().to_pylist()}
+    graphs, starts, order = by_graph(table.column("graph"))
+    size, table = table.nbytes, table.drop_columns(["graph"])
+    _write(table if order is None else table.take(as_arrow(order)), folder / _FILE)
+    graphs.save(folder, "graphs")
+    spill.put(folder, "starts", starts)
     some = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
-    names = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
-    samples = list(zip(names[:-1], np.add.reduceat(rows, some).tolist(), strict=True))
-    return {
-        "name": path.name,
-        "rows": len(table),
-        "bytes": table.nbytes,
-        "first": names[0],
-        "last": names[-1],
-        "samples": samples,
-    }
-
-
-def drop_run(run: Run) -> None:
-    """Delete the files of a run that no later step reads."""
-    for path in (run.path, run.path + _GRAPHS):
-        Path(path).unlink(missing_ok=True)
-
-
-def runs_in(folder: Path, written: Iterable[dict[str, Any]]) -> list[Run]:
-    """Return the runs of a folder, from the results of ``write_run``."""
-    return [Run(str(folder / one["name"]), one["first"], one["last"]) for one in written]
+    *names, last = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
+    samples = list(zip(names, np.add.reduceat(np.diff(starts), some).tolist(), strict=True))
+    return {"bytes": size, "first": names[0], "last": last, "samples": samples}, relations
 
 
 def choose_ranges(samples: Iterable[tuple[Any, int]], most: int) -> list[GraphRange]:
     """Cut all graphs into consecutive ranges of about ``most`` rows."""
     cuts: list[Any] = []
     first, filled = None, 0
-    for graph, cost in sorted(samples):
+    for graph, rows in sorted(samples):
         if first is None:
             first = graph
-        elif filled + cost > most and graph > first:
+        elif filled + rows > most and graph > first:
             cuts.append(graph)
             first, filled = graph, 0
-        filled += cost
-    bounds = [None, *cuts, None]
-    return [GraphRange(low, high) for low, high in pairwise(bounds)]
+        filled += rows
+    return [GraphRange(low, high) for low, high in pairwise([None, *cuts, None])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,11 +169,11 @@ class SmallGraphs:
     columns: pa.Table
 
 
-def number_graphs(counts: pa.Table, table: pa.Table) -> SmallGraphs:
-    """Sort the rows of ``GraphRange.read`` by graph, and number nodes."""
+def number_graphs(named: pa.ChunkedArray, rows: Array, table: pa.Table) -> SmallGraphs:
+    """Sort rows by graph, and number nodes; ``named`` graphs have so many ``rows`` each."""
     from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
-    graphs, starts, order = by_graph(counts.column("graph"), as_numpy(counts.column("rows")))
+    graphs, starts, order = by_graph(named, rows)
     if order is not None:
         table = table.take(as_arrow(order))
     ends = [table.column(name) for name in ENDS]
@@ -236,20 +221,17 @@ def by_graph(
     return ids, starts, np.asarray(sort(codes.astype(np.uint64), bits, with_order=True)[1])
 
 
-def _read_rows(run: Run, graphs: pa.Table) -> pa.Table:
-    """Return the rows of some contiguous graphs of a run."""
+def _read_rows(run: Run, start: int, stop: int) -> pa.Table:
+    """Return some rows of a run."""
     import pyarrow.parquet as pq
 
-    first, rows = (as_numpy(graphs.column(name)) for name in ("first", "rows"))
-    start, stop = (int(first[0]), int(first[-1] + rows[-1])) if len(first) else (0, 0)
-    group = start // _ROWS
-    groups = range(group, max(-(-stop // _ROWS), group))
-    with pq.ParquetFile(run.path, memory_map=True) as file:
+    groups = range(start // _ROWS, max(-(-stop // _ROWS), start // _ROWS))
+    with pq.ParquetFile(run.folder / _FILE, memory_map=True) as file:
         table = file.read_row_groups(list(groups), use_threads=False)
-    return table.slice(start - group * _ROWS, stop - start)
+    return table.slice(start - groups.start * _ROWS, stop - start)
 
 
-def _write(table: pa.Table, path: str) -> None:
+def _write(table: pa.Table, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -260,7 +242,7 @@ def _write(table: pa.Table, path: str) -> None:
         row_group_size=_ROWS,
         compression={name: "lz4" if name in texts else "none" for name in table.column_names},
         use_dictionary=False,
-        write_statistics=["graph"],
+        write_statistics=False,
     )
 
 

@@ -20,6 +20,7 @@ from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.zoos import build as zoo_build
 from penstock.pipelines.etl.zoos import rows as zoo_rows
+from penstock.pipelines.etl.zoos.runs import choose_ranges
 from penstock.pipelines.job.capacity import TaskCapacity
 
 
@@ -28,7 +29,8 @@ def make_zoo(tmp_path, monkeypatch):
     """Make a zoo of tables, cut into batches, ranges and shards; return it opened."""
 
     def make(tables, *, batch_rows=1000, row_bits=16, **options):
-        cuts = {name: options.pop(name) for name in {*options} & {"range_bytes", "shard_size"}}
+        cuts = {name: options.pop(name) for name in {*options} & {"shard_size"}}
+        least = options.pop("range_rows", 1 << 20)
         home = Path(tempfile.mkdtemp(dir=tmp_path))
         for number, table in enumerate(tables):
             pq.write_table(table, home / f"{number}.parquet", row_group_size=batch_rows)
@@ -38,6 +40,7 @@ def make_zoo(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(zoo_rows, "BIN_ROW_BITS", row_bits)
             patch.setattr(writer, "ROWS", 10)
+            patch.setattr(zoo_build, "choose_ranges", lambda some, _: choose_ranges(some, least))
             patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
             etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))
@@ -179,7 +182,7 @@ def test_zoo_is_what_pandas_makes(
     graph = make_zoo(
         tables,
         batch_rows=batch_rows,
-        range_bytes=1000,
+        range_rows=8,
         shard_size=shard_size,
         row_bits=row_bits,
         **options,
@@ -218,7 +221,7 @@ def random_table(graphs, edges, seed=0):
 
 
 def test_shards_end_where_graphs_end(make_zoo):
-    graph = make_zoo([random_table(50, 3000)], shard_size=200, range_bytes=20_000)
+    graph = make_zoo([random_table(50, 3000)], shard_size=200, range_rows=150)
     table = pq.read_table(graph.path / "graphs.parquet").to_pandas()
     first = set(table["first"])
     assert graph.num_shards > 10
