@@ -199,7 +199,8 @@ def _graphs_in(ranges: list[Path]) -> tuple[Array, Array, Array]:
         for what in ("nodes", "edges")
     ]
     firsts = offsets_of(np.array([len(part) for part in counts[0]]))
-    return firsts, *(offsets_of(np.concatenate(parts)) for parts in counts)
+    nodes, edges = (offsets_of(np.concatenate(parts)) for parts in counts)
+    return firsts, nodes, edges
 
 
 def join_shard(
@@ -215,6 +216,7 @@ def join_shard(
 
     bases, counts  the first node of each range, and how many edges it has in the shard
     """
+    columns: dict[str, Any]
     columns = {n: edges.read(n, kind) for n, kind in dtypes.items() if n in EDGE_COLUMNS}
     # A range counts from 0 and always fits 32 bits.
     indices = edges.read("indices", np.int32).astype(bases.dtype, copy=False)
@@ -246,10 +248,8 @@ def write_tables(
     def of_graphs(start: int, stop: int) -> pa.Table:
         counts = {"nodes": nodes, "edges": edges}
         columns = {name: np.diff(of[start : stop + 1]) for name, of in counts.items()}
-        first = nodes[start:stop]
-        return pa.table(
-            {**named.columns(range(start, stop)), "first": first, **columns}
-        ).combine_chunks()
+        columns = {**named.columns(range(start, stop)), "first": nodes[start:stop], **columns}
+        return pa.table(columns).combine_chunks()
 
     return [
         write_rows(root, "nodes.parquet", len(inside), of_nodes),
