@@ -38,6 +38,11 @@ SPLITS = ("train", "valid", "test")
 _UNNAMED = 1 << 31  # relations of a graph without names: any number is valid
 
 
+def count_splits(numbers: Array) -> dict[str, int]:
+    """Return how many nodes are in each split; ``numbers`` are those of SPLITS, -1: none."""
+    return {name: int(np.count_nonzero(numbers == i)) for i, name in enumerate(SPLITS)}
+
+
 class Graph:
     """An opened graph: counts at once, arrays mapped on first use.
 

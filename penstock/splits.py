@@ -21,7 +21,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy, copy_columns, read_column, write_parquet
 from penstock.errors import CorruptFile, UsageError
-from penstock.graph import SPLITS, Graph
+from penstock.graph import Graph, count_splits
 from penstock.kernels import kernel
 from penstock.kernels.streams import Stream
 from penstock.sizes import need_memory
@@ -191,7 +191,7 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
     classes = np.asarray(graph.labels()) if declared.stratified else None
     splits = split_nodes(keys, declared.fractions, seed, classes)
     splits[~labelled] = -1
-    nodes = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
+    nodes = count_splits(splits)
     if not nodes["train"]:
         raise UsageError(
             f"--split leaves no node of {graph.path} to train on",

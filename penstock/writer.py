@@ -15,7 +15,7 @@ from penstock.arrow import write_parquet
 from penstock.csr import CSR, offsets_of
 from penstock.errors import InputError
 from penstock.files import FileEntry, file_entry, save_npy
-from penstock.graph import SPLITS, Graph
+from penstock.graph import Graph, count_splits
 from penstock.manifest import FeatureEntry, Manifest, ShardEntry
 from penstock.output import Output
 from penstock.paths import client_path
@@ -164,8 +164,7 @@ class GraphWriter(GrowingGraph):
         self.add(write_nodes(self.root, table))
         self._rows["nodes"] = table.num_rows
         if "split" in table.column_names:
-            numbers = np.asarray(table.column("split").fill_null(-1))
-            self.add(splits={name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)})
+            self.add(splits=count_splits(np.asarray(table.column("split").fill_null(-1))))
 
     def features(self, features: Any, names: Sequence[str] | None = None) -> None:
         """Write node features, dense or SciPy sparse; ``names`` of the columns, all different."""

@@ -21,8 +21,8 @@ from penstock.files import link
 from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.changed import changed_nodes
-from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import internal_ids
+from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill

@@ -6,14 +6,13 @@ client holds a few numbers per node; edges stay with the workers.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.nodes.data import NodeResult, write_node_data
+from penstock.pipelines.etl.nodes.data import write_node_data
 from penstock.pipelines.etl.nodes.number import encode, merge
 from penstock.pipelines.etl.writing.make_rows import build
 from penstock.sizes import need_memory
@@ -41,29 +40,5 @@ def build_graph(job: EtlJob) -> Manifest:
         kept = int(np.count_nonzero((found if order is None else found[order]) >= 0))
         job.counts.nodes_added = graph.nodes - kept
         job.counts.nodes_gone = job.base.manifest.nodes - kept
-    nodes = write_node_data(
-        job.partial.result,
-        ids.as_named(unsigned=job.layout.id_type == "uint64"),
-        order,
-        table,
-        job.options,
-    )
-    job.counts.features_filled = nodes.features_filled
-    job.counts.categories_unknown = sum(nodes.unknown.values())
-    job.counts.columns_of_unknown = nodes.unknown
-    return with_nodes(graph, nodes)
-
-
-def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
-    """Return the manifest with the entries about nodes."""
-    about = replace(
-        manifest,
-        features=nodes.features,
-        feature_names=nodes.feature_names,
-        feature_columns=nodes.feature_columns,
-        labels=nodes.labels,
-        classes=nodes.classes,
-        splits=nodes.splits,
-        types=nodes.types,
-    )
-    return about.with_files(nodes.files)
+    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
+    return write_node_data(job, job.partial.result, named, order, table, graph)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from penstock.arrays import Array
-from penstock.graph import SPLITS
 from penstock.writer import GrowingGraph, write_feature_files, write_rows
 
 if TYPE_CHECKING:
@@ -27,11 +23,6 @@ class Pieces(GrowingGraph):
 
         how = as_numbers(table(0, 0).schema)
         self.add(write_rows(self.root, "nodes.parquet", self.manifest.nodes, table, **how))
-
-    def splits(self, split: Array) -> None:
-        """Count the nodes of each split."""
-        counts = np.bincount(split[split >= 0], minlength=len(SPLITS)).tolist()
-        self.add(splits=dict(zip(SPLITS, counts, strict=True)))
 
     def features(self, width: int, rows_of: Callable[[int, int], Any]) -> None:
         """Write node features from ``rows_of(start, stop)``, dense or SciPy CSR."""

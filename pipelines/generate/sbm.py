@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.graph import count_splits
 from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import shuffle
@@ -96,7 +97,7 @@ class SbmGenerator(Generator):
         shares = (options.train, options.valid, options.test)
         split = split_nodes(np.arange(options.nodes, dtype=np.uint64), shares, options.seed)
         pieces.nodes(partial(_node_columns, labels, split))
-        pieces.splits(split)
+        pieces.add(splits=count_splits(split))
         if options.features != "none":
             pieces.features(options.width, partial(_features, options, labels))
         pieces.add(

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import UsageError
-from penstock.graph import SPLITS, Graph
+from penstock.graph import SPLITS, Graph, count_splits
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import (
     Columns,
@@ -129,7 +129,7 @@ def _counted(opened: OpenedRun, split: str) -> Array:
     chosen, counts = graph.labelled(), graph.manifest.splits
     if split != "all" and opened.split is not None:
         splits = opened.split.splits(graph)
-        counts = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
+        counts = count_splits(splits)
         chosen = chosen & (splits == SPLITS.index(split))
     elif split != "all":
         chosen = chosen & graph.split(split) if counts else np.zeros(len(chosen), bool)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.graph import SPLITS, Graph
+from penstock.graph import Graph, count_splits
 from penstock.manifest import Manifest
-from penstock.pipelines.etl.nodes.data import NodeTable, write_node_data
+from penstock.pipelines.etl.nodes.data import write_node_data
+from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import Ids
 from penstock.writer import write_feature_files, write_nodes
 
@@ -36,7 +37,7 @@ def changed_nodes(
     named = ids.as_named(unsigned=job.layout.id_type == "uint64")
     folder = job.partial.scratch / "changed nodes"
     folder.mkdir(exist_ok=True)
-    made = write_node_data(folder, named, at, table, job.options)
+    made = write_node_data(job, folder, named, at, table, manifest)
     nodes = manifest.nodes
     # The row of each node among those of the base, followed by those that were made.
     rows = np.arange(nodes)
@@ -53,13 +54,12 @@ def changed_nodes(
     whole = whole.take(pa.array(rows))
     splits = before.splits
     if splits:
-        numbered = np.asarray(whole["split"].fill_null(-1))
-        splits = {name: int(np.sum(numbered == i)) for i, name in enumerate(SPLITS)}
+        splits = count_splits(np.asarray(whole["split"].fill_null(-1)))
     files = [write_nodes(job.partial.result, whole)]
 
     features = before.features
     if features is not None:
-        values: Any = Graph(folder, replace(manifest, features=made.features)).features()
+        values: Any = Graph(folder, made).features()
 
         def piece(start: int, stop: int) -> Any:
             wanted = rows[start:stop]
@@ -75,9 +75,6 @@ def changed_nodes(
         types[kind] = types.get(kind, 0) + count
     job.counts.nodes_added = int(is_new.sum())
     job.counts.nodes_changed = len(at) - job.counts.nodes_added
-    job.counts.features_filled = made.features_filled
-    job.counts.categories_unknown = sum(made.unknown.values())
-    job.counts.columns_of_unknown = made.unknown
     about = job.base.attributes | {"features": features, "classes": classes, "splits": splits}
     return replace(manifest, **about, types=types, times=before.times).with_files(files)
 

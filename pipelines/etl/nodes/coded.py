@@ -129,7 +129,7 @@ class FeatureCoder:
         self._may_miss = options.missing_features != "error"
         # Deviations may be much smaller than the mean: they are rounded after the subtraction.
         scaled = any(one.deviation is not None for one in self.known or ())
-        self._dtype = np.float64 if options.standardise or scaled else np.float32
+        self.dtype = np.float64 if options.standardise or scaled else np.float32
         for column in self.known or ():
             codes = {category(name): code for code, name in enumerate(column.categories)}
             self.columns[column.name] = CodedColumn(column.name, column.kind, codes, column)
@@ -155,7 +155,7 @@ class FeatureCoder:
         if is_list(arrays[0].type):
             self.listed = True
             return _listed_features(arrays[0], names[0], checks, may_miss=self._may_miss)
-        coded = np.empty((checks.count, len(arrays)), self._dtype)
+        coded = np.empty((checks.count, len(arrays)), self.dtype)
         texts: dict[int, pa.Array] = {}
         columns = [self.look(*pair, path) for pair in zip(names, arrays, strict=True)]
         for i, (column, array) in enumerate(zip(columns, arrays, strict=True)):

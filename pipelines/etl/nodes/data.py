@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,98 +11,47 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import one_array
-from penstock.errors import InputError
 from penstock.files import FileEntry
-from penstock.graph import SPLITS
-from penstock.manifest import FeatureColumn, FeatureEntry
-from penstock.pipelines.etl.nodes.coded import FeatureCoder
+from penstock.graph import count_splits
+from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.encoding import encoding_of
+from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
-from penstock.pipelines.etl.options import EtlOptions
 from penstock.splits import split_nodes
 from penstock.writer import write_feature_files, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-@dataclass(frozen=True)
-class NodeTable:
-    """The node table, read and checked: row by row as the user wrote it."""
-
-    row_of: Array  # (nodes,) int64 by sorted id: row of the table, -1 if the node is not in it
-    labels: pa.ChunkedArray | None
-    splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
-    # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
-    features: tuple[Any, Array] | None = None
-    coder: FeatureCoder | None = None  # if the features are columns of the table
-
-
-@dataclass
-class NodeResult:
-    """The manifest's entries about nodes."""
-
-    files: list[FileEntry] = field(default_factory=list)
-    features: FeatureEntry | None = None
-    feature_names: tuple[str, ...] | None = None
-    feature_columns: tuple[FeatureColumn, ...] | None = None
-    features_filled: int = 0  # of the table: those that were missing
-    unknown: dict[str, int] = field(default_factory=dict)  # values of new categories, by column
-    labels: str | None = None
-    classes: tuple[str, ...] | None = None
-    splits: dict[str, int] = field(default_factory=dict)
-    types: dict[str, int] = field(default_factory=dict)
-
-
-def rows_of_ids(
-    codes: Array, table_rows: Array, nodes: int, name: str, called: Callable[[int], Any]
-) -> Array:
-    """Return for each node its clean row in the node table, -1 for none; a duplicate is an error.
-
-    codes       (clean rows,) node of each row
-    table_rows  (clean rows,) position of each in the table, for the message
-    called      returns the name of a node, for the message
-    """
-    row_of = np.full(nodes, -1, np.int64)
-    row_of[codes] = np.arange(len(codes))
-    twice = np.flatnonzero(row_of[codes] != np.arange(len(codes)))
-    if len(twice):
-        row = int(twice[0])
-        first, second = table_rows[row] + 1, table_rows[row_of[codes[row]]] + 1
-        raise InputError(
-            f"{name}: rows {first} and {second} of the table have the same id",
-            expected="every id once",
-            got=f"{called(int(codes[row]))!r} again, {len(twice)} such rows in all",
-            remedy="Remove the duplicates",
-        )
-    return row_of
+    from penstock.pipelines.etl.job import EtlJob
 
 
 def write_node_data(
+    job: EtlJob,
     root: Path,
     ids: NodeIds,
     order: Array | None,
     table: NodeTable | None,
-    options: EtlOptions,
-) -> NodeResult:
-    """Write nodes.parquet and features/.
+    manifest: Manifest,
+) -> Manifest:
+    """Write nodes.parquet and features/, and return the manifest with the entries about nodes.
 
     order    (nodes,) position among all ids of each internal id; None: they are the same
     """
     import pyarrow as pa
 
-    result = NodeResult(types=ids.count_types(order))
+    options = job.options
+    found: dict[str, Any] = {"types": ids.count_types(order)}
     count = len(ids) if order is None else len(order)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     rows = None
     if table is not None:
         rows = table.row_of if order is None else table.row_of[order]
-        nothing = pa.array(rows < 0)
         if table.labels is not None:
-            found = one_array(table.labels)
-            labels, result.labels, result.classes = coded_labels(found, options)
-            columns["label"] = labels.take(pa.array(rows, mask=np.asarray(nothing)))
+            labels, kind, classes = coded_labels(one_array(table.labels), options)
+            columns["label"] = labels.take(pa.array(rows, mask=rows < 0))
+            found |= {"labels": kind, "classes": classes}
         if table.splits is not None:
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
@@ -113,26 +62,22 @@ def write_node_data(
             splits[np.asarray(columns["label"].is_null())] = -1
         columns["split"] = pa.array(splits, mask=splits < 0)
     if "split" in columns:
-        numbers = np.asarray(columns["split"].fill_null(-1))
-        result.splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
-    result.files.append(_write_nodes(root, ids, order, columns, count))
+        found["splits"] = count_splits(np.asarray(columns["split"].fill_null(-1)))
+    files = [_write_nodes(root, ids, order, columns, count)]
     if table is not None and table.features is not None:
         assert rows is not None
-        features, feature_rows = table.features
-        rows = np.where(rows < 0, -1, feature_rows[rows])
-        encoding = encoding_of(features, table.coder, options)
-        result.features, files = write_feature_files(
-            root,
-            count,
-            encoding.width,
-            _gather(features, rows, encoding.apply, filled=options.missing_features != "error"),
-        )
-        result.files += files
-        result.feature_names, result.feature_columns = encoding.names, encoding.columns
-        result.features_filled = encoding.filled
+        rows = np.where(rows < 0, -1, table.feature_rows[rows])
+        encoding = encoding_of(table.features, table.coder, options)
+        filled = options.missing_features != "error"
+        rows_of = _gather(table.features, rows, encoding.apply, filled=filled)
+        found["features"], more = write_feature_files(root, count, encoding.width, rows_of)
+        files += more
+        found |= {"feature_names": encoding.names, "feature_columns": encoding.columns}
+        job.counts.features_filled = encoding.filled
         if table.coder is not None:
-            result.unknown = table.coder.unknown
-    return result
+            job.counts.columns_of_unknown = table.coder.unknown
+            job.counts.categories_unknown = sum(table.coder.unknown.values())
+    return replace(manifest, **found).with_files(files)
 
 
 def _write_nodes(

@@ -11,7 +11,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.etl.nodes.coded import FeatureCoder
-from penstock.pipelines.etl.nodes.data import NodeTable, rows_of_ids
 from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
@@ -24,7 +23,7 @@ _ID_BATCH = 1 << 22
 
 
 @dataclass
-class NodeInput:
+class NodeTable:
     """A node table that was read: its ids are spilled in ``folders``, the rest is here."""
 
     name: str
@@ -33,22 +32,33 @@ class NodeInput:
     table_rows: Array  # (clean rows,) row of the table, from 0, of each clean row
     feature_rows: Array  # (clean rows,) row of the features of each clean row
     labels: pa.ChunkedArray | None = None
-    splits: Array | None = None
-    features: Any = None
-    coder: FeatureCoder | None = None
+    splits: Array | None = None  # (clean rows,) int8: 0, 1, 2 as in SPLITS, -1 none
+    features: Any = None  # dense (mapped) or SciPy CSR
+    coder: FeatureCoder | None = None  # if the features are columns of the table
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
+    # (nodes,) int64 by sorted id: clean row, -1 if the node is not in the table
+    row_of: Array = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def table(
-        self, codes: Array, ids: NodeIds, options: EtlOptions, *, whole: bool = True
-    ) -> NodeTable:
+    def find(self, codes: Array, ids: NodeIds, options: EtlOptions, *, whole: bool) -> None:
         """Check the table against the edges, now that every row's node is known.
 
-        codes  (rows,) the node of each row, by position among all ids
+        codes  (clean rows,) the node of each row, by position among all ids
         whole  whether all nodes should be in the table, not only those that change
         """
-        row_of = rows_of_ids(codes, self.table_rows, len(ids), self.name, ids.name)
-        unknown = np.flatnonzero(row_of < 0)
+        self.row_of = np.full(len(ids), -1, np.int64)
+        self.row_of[codes] = np.arange(len(codes))
+        twice = np.flatnonzero(self.row_of[codes] != np.arange(len(codes)))
+        if len(twice):
+            row = int(twice[0])
+            first, second = self.table_rows[[row, self.row_of[codes[row]]]] + 1
+            raise InputError(
+                f"{self.name}: rows {first} and {second} of the table have the same id",
+                expected="every id once",
+                got=f"{ids.name(int(codes[row]))!r} again, {len(twice)} such rows in all",
+                remedy="Remove the duplicates",
+            )
+        unknown = np.flatnonzero(self.row_of < 0)
         if whole and len(unknown) and options.unknown_nodes == "error":
             raise InputError(
                 f"{len(unknown)} nodes of the edges are not in {self.name}",
@@ -56,13 +66,11 @@ class NodeInput:
                 got=f"{ids.name(int(unknown[0]))!r} first",
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
-        features = None if self.features is None else (self.features, self.feature_rows)
-        return NodeTable(row_of, self.labels, self.splits, features, self.coder)
 
 
 def encode_node_table(
     options: EtlOptions, layout: Layout, matrices: list[str], folder: Path
-) -> NodeInput | None:
+) -> NodeTable | None:
     """Read the node table, or make one for features or matrices that number nodes from 0."""
     if options.nodes is not None:
         return _read_table(options, layout, folder)
@@ -84,48 +92,45 @@ def encode_node_table(
     size = sum(sizes.values())
     features = _open_features(options, size)
     rows = np.arange(size)
-    return NodeInput(name, size, [f / "000" for f in folders], rows, rows, features=features)
+    return NodeTable(name, size, [f / "000" for f in folders], rows, rows, features=features)
 
 
-def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
-    import pyarrow as pa
+def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
 
     from penstock.pipelines.etl.nodes.table import read_nodes
 
-    assert options.nodes is not None
     nothing = np.empty(0, np.int64)
-    found = NodeInput(str(options.nodes), 0, [], nothing, nothing)
-    labels, splits, rows = [], [], []
-    width, kind = 0, np.dtype(np.float32)
+    found = NodeTable(str(options.nodes), 0, [], nothing, nothing)
+    kept: dict[str, list[Any]] = {"row": [], "label": [], "split": []}
+    coder = FeatureCoder(options)
+    width = 0
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "features.raw").open("wb") as spilled:
-        for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
+        for i, (batch, features) in enumerate(read_nodes(options, layout.id_type, coder)):
             found.folders.append(folder / f"{i:05d}" / "000")
-            types = batch.type
-            if types is None and options.source_type is not None:
-                types = type_of_all(str(options.node_type), len(batch.id))
-            encode_nodes(pa.chunked_array([batch.id]), found.folders[-1].parent, types)
-            rows.append(batch.rows)
-            if batch.label is not None:
-                labels.append(batch.label)
-            if batch.split is not None:
-                splits.append(np.asarray(batch.split))
-            if batch.features is not None:
-                width = _same_width(batch.features.shape[1], width, found.name)
-                found.coder = batch.coder
-                kind = batch.features.dtype
-                batch.features.tofile(spilled)
+            columns, types = {one: batch.table[one] for one in batch.table.column_names}, None
+            if "type" in columns:
+                types = columns["type"].combine_chunks().dictionary_encode()
+            elif options.source_type is not None:
+                types = type_of_all(str(options.node_type), len(batch.table))
+            encode_nodes(columns["id"], found.folders[-1].parent, types)
+            for name, parts in kept.items():
+                parts += columns[name].chunks if name in columns else ()
+            if features is not None:
+                width = _same_width(features.shape[1], width, found.name)
+                found.coder = coder
+                features.tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count
-    found.table_rows = found.feature_rows = np.concatenate(rows)
+    found.table_rows = found.feature_rows = np.concatenate(kept["row"])
     clean = len(found.table_rows)
     found.rows = clean + found.bad_count
-    found.labels = _joined(labels, found.name) if labels else None
-    found.splits = np.concatenate(splits) if splits else None
+    found.labels = _joined(kept["label"], found.name) if kept["label"] else None
+    found.splits = np.concatenate(kept["split"]) if kept["split"] else None
     found.features = _open_features(options, found.rows)
     if width:
         # Columns of the table were spilled clean row by clean row.
-        found.features = np.memmap(folder / "features.raw", kind, "r", shape=(clean, width))
+        found.features = np.memmap(folder / "features.raw", coder.dtype, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.encode import (
     choose_splitters,
     encode_batch,
@@ -22,7 +21,7 @@ from penstock.pipelines.etl.nodes.encode import (
     merge_ids,
     types_in,
 )
-from penstock.pipelines.etl.nodes.input import encode_node_table
+from penstock.pipelines.etl.nodes.input import NodeTable, encode_node_table
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
@@ -111,10 +110,10 @@ def _time_cuts(spread: list[tuple[int, list[Any]]], options: EtlOptions) -> tupl
 def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
     """Number all ids; read the node table and check that it fits the edges."""
     matrices = find_files(job.edges, "npz") if job.format == "npz" else []
-    node_input = encode_node_table(job.options, job.layout, matrices, job.partial.scratch / "nodes")
-    if node_input is not None:
-        job.counts.count_bad(node_input.bad, node_input.bad_count)
-        batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
+    table = encode_node_table(job.options, job.layout, matrices, job.partial.scratch / "nodes")
+    if table is not None:
+        job.counts.count_bad(table.bad, table.bad_count)
+        batches += [EncodedBatch(folder, 0, "nodes") for folder in table.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
     needed = math.ceil(size * ID_BYTES / 8 / (job.capacity.task_memory * 0.4))
@@ -141,7 +140,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
     if types is None:
         job.counts.ids_of_both_ends = sum(result["both"] for result in results)
     ids = Ids(kept, bases, count, bounds, types)
-    if node_input is None:
+    if table is None:
         return ids, None
     codes = [
         internal_ids(i, ids.ranges, ids.bases, np.dtype(np.int64))[
@@ -151,7 +150,8 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         if batch.use == "nodes"
     ]
     named = ids.as_named(unsigned=job.layout.id_type == "uint64")
-    return ids, node_input.table(np.concatenate(codes), named, job.options, whole=not job.changes)
+    table.find(np.concatenate(codes), named, job.options, whole=not job.changes)
+    return ids, table
 
 
 def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any, Any]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -13,52 +12,36 @@ from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.coded import FeatureCoder
 from penstock.pipelines.etl.nodes.columns import NodeLayout, splits_of
-from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.labels import labels_of
 from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Batch
+from penstock.pipelines.etl.reading.read import table_of
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import read_rows, schema_with_rows
-from penstock.pipelines.tables.rows import BadRow, Column, Rows
+from penstock.pipelines.tables.rows import Column, Rows
 from penstock.pipelines.tables.sample import take_sample
 from penstock.pipelines.tables.sources import find_files, format_of
 from penstock.pipelines.tables.text import TextShape
 
-if TYPE_CHECKING:
-    import pyarrow as pa
 
-__all__ = ["NodeBatch", "open_features", "read_nodes"]
+def read_nodes(
+    options: EtlOptions, id_type: str, coder: FeatureCoder
+) -> Iterator[tuple[Batch, Array | None]]:
+    """Read the node table with ids of the type that edges have; features as ``coder`` codes them.
 
+    Columns of a batch, those that exist:
 
-@dataclass(frozen=True)
-class NodeBatch:
-    """Some clean rows of the node table, the bad ones set aside.
-
-    id        (n,) of the edges' id type, as in Batch
-    type      (n,) strings as a dictionary; None: all have the same type, or none
-    rows      (n,) int64: numbers of these rows in the table, from 0, over all its files; rows of
-              a file of features have the same numbers
-    label     (n,) int64, float64, string, bool or lists of those; null without a label
-    split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
-    features  (n, columns): finite in 32 bits, or NaN if some may be missing
-    coder     made these codes; columns in the order of the first file
+    id     of the edges' id type
+    row    int64: number of the row in the table, from 0, over all its files; rows of a file of
+           features have the same numbers
+    label  int64, float64, string, bool or lists of those; null without a label
+    split  int8: 0 train, 1 valid, 2 test, -1 none
+    type   string
     """
-
-    id: pa.Array
-    rows: Array
-    label: pa.Array | None = None
-    split: Array | None = None
-    features: Array | None = None
-    bad: tuple[BadRow, ...] = ()
-    bad_count: int = 0
-    coder: FeatureCoder | None = None
-    type: pa.DictionaryArray | None = None
-
-
-def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
-    """Read the node table ``path`` (a file or a folder) with ids of the type that edges have."""
+    path = str(options.nodes)
     known = {"parquet", "arrow", "csv", "tsv"}
-    formats = known & {format_of(file) for file in find_files([str(path)])}
+    formats = known & {format_of(file) for file in find_files([path])}
     if len(formats) != 1:
         raise InputError(
             f"{path} cannot be a node table",
@@ -66,11 +49,9 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
             got=" and ".join(sorted(map(str, formats))) or Path(path).name,
         )
     kind = str(formats.pop())
-    files = find_files([str(path)], kind)
     seen = 0
     names: tuple[str, ...] | None = None
-    coder = FeatureCoder(options)
-    for file in files:
+    for file in find_files([path], kind):
         layout, shape = _layout_of(file, kind, id_type, options, coder)
         if layout is None:
             continue
@@ -129,31 +110,26 @@ def _clean(
     first: int,
     options: EtlOptions,
     coder: FeatureCoder,
-) -> NodeBatch:
+) -> tuple[Batch, Array | None]:
     """Convert the columns of some rows; leave out the bad ones."""
-    import pyarrow as pa
-
     found, checks = rows.columns, rows.checks
-    remedy = convert.TEXT_IDS
-    ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy))
-    label = split = features = types = None
+    remedy, features = convert.TEXT_IDS, None
+    clean: dict[str, Any] = {
+        "id": convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy),
+        "row": np.arange(first, first + checks.count),
+    }
     if layout.type is not None:
-        types = convert.types(found[layout.type], "node type", checks)
+        clean["type"] = convert.types(found[layout.type], "node type", checks)
     if layout.label is not None:
         marker = options.label_missing
-        label = labels_of(found[layout.label], layout.label_type, checks, marker)
+        clean["label"] = labels_of(found[layout.label], layout.label_type, checks, marker)
     if layout.split is not None:
-        split = splits_of(found[layout.split], checks)
+        clean["split"] = splits_of(found[layout.split], checks)
     if layout.features:
         wanted = [found[column] for column in layout.features]
         features = coder.code(layout.feature_columns(), wanted, checks, rows.source.path)
     bad, bad_count = checks.report(rows.source, options.on_bad_rows)
-    numbers = np.arange(first, first + checks.count)
-    if checks.bad is not None:
-        keep = ~checks.bad
-        mask = pa.array(keep)
-        ids, numbers = ids.filter(mask), numbers[keep]
-        label, types = (a if a is None else a.filter(mask) for a in (label, types))
-        split, features = (a if a is None else a[keep] for a in (split, features))
-    coded = None if types is None else types.dictionary_encode()
-    return NodeBatch(ids, numbers, label, split, features, bad, bad_count, coder, coded)
+    keep = None if checks.bad is None else ~checks.bad
+    if features is not None and keep is not None:
+        features = features[keep]
+    return Batch(table_of(clean, keep), bad, bad_count), features

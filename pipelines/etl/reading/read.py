@@ -140,10 +140,11 @@ def _clean(
         inside = inside_window(clean["time"], layout.since, layout.until)
         keep = inside if keep is None else inside & keep
         filtered = checks.count - bad_count - int(keep.sum())
-    return Batch(_table(clean, keep), bad, bad_count, filtered)
+    return Batch(table_of(clean, keep), bad, bad_count, filtered)
 
 
-def _table(columns: dict[str, Any], keep: Array | None) -> pa.Table:
+def table_of(columns: dict[str, Any], keep: Array | None) -> pa.Table:
+    """Return columns of NumPy or Arrow as a table of the rows that ``keep`` marks (None: all)."""
     import pyarrow as pa
 
     mask = None if keep is None else pa.array(keep)

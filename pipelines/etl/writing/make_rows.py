@@ -14,7 +14,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import stable_order
-from penstock.pipelines.etl.nodes.data import NodeTable
+from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
 from penstock.pipelines.etl.writing.build import EdgeSplit, build_shard, manifest_of
 from penstock.pipelines.etl.writing.heldout import collect_heldout
