@@ -7,7 +7,7 @@ of the others are linked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,23 +35,6 @@ from penstock.writer import write_shard
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
-
-
-@dataclass(frozen=True)
-class Segments:
-    """Edges in bins: the folders of their batches, and the offsets of the bins in each."""
-
-    folders: list[Path]
-    offsets: list[list[int]]
-    shape: Shape
-
-    def of(self, number: int) -> Slices:
-        """Return the edges of a bin."""
-        return Slices(self.folders, [(o[number], o[number + 1]) for o in self.offsets])
-
-    def count(self, number: int) -> int:
-        """Return how many edges a bin has."""
-        return sum(o[number + 1] - o[number] for o in self.offsets)
 
 
 def change_graph(job: EtlJob) -> Manifest:
@@ -84,13 +67,11 @@ def change_graph(job: EtlJob) -> Manifest:
     unweighted = replace(shape, weighted=False, time_type=timed)
     parts = {}
     for use, cut in (("train", shape), ("remove", unweighted)):
-        folders, results = shuffle(job, batches, cut, numbering, use)
-        parts[use] = Segments(folders, [result["offsets"] for result in results], cut)
+        parts[use], results = shuffle(job, batches, cut, numbering, use)
         job.counts.not_removed += sum(result["unknown"] for result in results)
         if use == "remove" and job.options.self_loops != "keep":
             job.counts.not_removed += sum(result["loops"] for result in results)
-    added, gone = parts["train"], parts["remove"]
-    manifest = _write_shards(job, base, shape, added, gone)
+    manifest = _write_shards(job, base, shape, unweighted, parts["train"], parts["remove"])
     if ids is not None:
         with_values = np.zeros(ids.count, bool) if table is None else table.row_of >= 0
         with_values[new] = True
@@ -132,9 +113,11 @@ def change_shard(
     stop: int,
     base: Path,
     old: int | None,
-    added: Segments,
-    gone: Segments,
+    added: Slices,
+    gone: Slices,
     *,
+    shape: Shape,
+    unweighted: Shape,
     merging: Merging,
     since: float | None,
     root: Path,
@@ -147,12 +130,11 @@ def change_shard(
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        shape = added.shape
         rows = _base_rows(Graph.open(base), old, start, stop, shape)
         rows, left = since_time(rows, since, merging)
-        joining, _ = build_rows(added.of(number), number, shape, merging)
+        joining, _ = build_rows(added, number, shape, merging)
         first = Merging("first", merging.times, merging.directions)
-        leaving, _ = build_rows(gone.of(number), number, gone.shape, first)
+        leaving, _ = build_rows(gone, number, unweighted, first)
         changed, counts = change_rows(rows, leaving, joining, merging)
         return counts | {"left": left} | write_shard(root, number, changed)
 
@@ -174,7 +156,12 @@ def _base_rows(base: Graph, old: int | None, start: int, stop: int, shape: Shape
 
 
 def _write_shards(
-    job: EtlJob, base: Graph, shape: Shape, added: Segments, gone: Segments
+    job: EtlJob,
+    base: Graph,
+    shape: Shape,
+    unweighted: Shape,
+    added: list[Slices],
+    gone: list[Slices],
 ) -> Manifest:
     """Write or link the shard of each bin."""
     entries = base.manifest.shards
@@ -188,7 +175,7 @@ def _write_shards(
         since = first_moment(job.options, job.layout.time_type)
     changed = []
     for one, rows in enumerate(bounds):
-        stays = same and rows in whole and not added.count(one) and not gone.count(one)
+        stays = same and rows in whole and not added[one].count and not gone[one].count
         if stays and not _has_older(base, whole[rows], since):
             results[one] = _link_shard(job.partial.result, one, base, whole[rows])
         else:
@@ -198,11 +185,20 @@ def _write_shards(
         "change rows",
         change_shard,
         [
-            (one, *bounds[one], base.path, old if old < len(entries) else None, added, gone)
+            (
+                one,
+                *bounds[one],
+                base.path,
+                old if old < len(entries) else None,
+                added[one],
+                gone[one],
+            )
             for one, old in zip(changed, olds, strict=True)
         ],
-        [added.count(one) + gone.count(one) for one in changed],
+        [added[one].count + gone[one].count for one in changed],
         "edges",
+        shape=shape,
+        unweighted=unweighted,
         merging=Merging.of(job.options),
         since=since,
         root=job.partial.result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +46,7 @@ class EdgeSplit:
 
 def build_shard(
     number: int,
-    segments: list[Path],
-    offsets: list[tuple[int, int]],
+    read: Slices,
     shape: Shape,
     folder: Path,
     *,
@@ -55,14 +54,12 @@ def build_shard(
     split: EdgeSplit | None,
     root: Path,
 ) -> dict[str, Any]:
-    """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
+    """Write shard ``number`` from its bin; a step for ``once``.
 
-    offsets  beginning and end of the bin in each segment
-    split    None: all edges are in the shard
+    split  None: all edges are in the shard
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        read = Slices(segments, offsets)
         csr, pairs = build_rows(read, number, shape, merging)
         merged = read.count - csr.edges
         result: dict[str, Any] = {"merged": merged, "pairs": pairs, "valid": 0, "test": 0}
@@ -86,15 +83,13 @@ def manifest_of(job: EtlJob, written: list[dict[str, Any]]) -> Manifest:
 
 
 class Slices:
-    """One bin's segments of all batches."""
+    """Slices of columns that lie in several folders: a bin, in the segments of all batches.
 
-    def __init__(self, segments: list[Path], offsets: list[tuple[int, int]]) -> None:
-        self.parts = [
-            (folder, start, stop)
-            for folder, (start, stop) in zip(segments, offsets, strict=True)
-            if stop > start
-        ]
+    parts  folder, start and stop of each
+    """
 
+    def __init__(self, parts: Iterable[tuple[Path, int, int]]) -> None:
+        self.parts = [(folder, start, stop) for folder, start, stop in parts if stop > start]
         self.count = sum(stop - start for _, start, stop in self.parts)
 
     def read(self, name: str, dtype: Any) -> Array:
@@ -108,6 +103,12 @@ class Slices:
             )
             at += stop - start
         return whole
+
+
+def bins_of(bins: int, folders: list[Path], offsets: Iterable[Sequence[int]]) -> list[Slices]:
+    """Return the bins of segments, given the offsets of the bins in each folder."""
+    found = list(zip(folders, offsets, strict=True))
+    return [Slices((one, at[i], at[i + 1]) for one, at in found) for i in range(bins)]
 
 
 def build_rows(read: Slices, number: int, shape: Shape, merging: Merging) -> tuple[CSR, int]:

@@ -16,7 +16,13 @@ from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import stable_order
 from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
-from penstock.pipelines.etl.writing.build import EdgeSplit, build_shard, manifest_of
+from penstock.pipelines.etl.writing.build import (
+    EdgeSplit,
+    Slices,
+    bins_of,
+    build_shard,
+    manifest_of,
+)
 from penstock.pipelines.etl.writing.heldout import collect_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import (
@@ -72,13 +78,12 @@ def build(
     if options.split_edges is not None:
         keys = ids.as_named(unsigned=job.layout.id_type == "uint64").keys()
         keys = keys if ids.order is None else keys[ids.order]
-    segments, results = shuffle(job, batches, shape, numbering)
+    bins, _ = shuffle(job, batches, shape, numbering)
     root = job.partial.scratch / "untrimmed" if trimmed else job.partial.result
     manifest = build_shards(
         job,
         "build rows",
-        segments,
-        [r["offsets"] for r in results],
+        bins,
         shape,
         root,
         merging=Merging.of(options),
@@ -99,8 +104,8 @@ def build(
 
 def shuffle(
     job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering, use: str = "train"
-) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Send edges to their bins; return the folders of segments and the results."""
+) -> tuple[list[Slices], list[dict[str, Any]]]:
+    """Send edges to their bins; return these, and the results."""
     chosen = [(i, batch) for i, batch in enumerate(batches) if batch.use == use]
     folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in chosen]
     results = job.connected.tasks(
@@ -118,14 +123,13 @@ def shuffle(
     if use == "train":
         loops = sum(result["loops"] for result in results)
         job.counts.count_loops(loops, kept=job.options.self_loops == "keep")
-    return folders, results
+    return bins_of(shape.bins, folders, [result["offsets"] for result in results]), results
 
 
 def build_shards(
     job: EtlJob,
     title: str,
-    segments: list[Path],
-    offsets: list[list[int]],
+    bins: list[Slices],
     shape: Shape,
     root: Path,
     *,
@@ -146,15 +150,11 @@ def build_shards(
         directed = bool(options.directed)
         split = EdgeSplit(options.split_edges, options.seed, directed, path, names, job.time_cuts)
     folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
-    calls = [
-        (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
-        for b in range(shape.bins)
-    ]
     results = job.connected.tasks(
         title,
         build_shard,
-        calls,
-        [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
+        [(b, bins[b], shape, folders[b]) for b in range(shape.bins)],
+        [one.count for one in bins],
         "edges",
         merging=merging,
         split=split,
@@ -232,8 +232,7 @@ def trim(
     return build_shards(
         job,
         "build rows again",
-        folders,
-        [r["offsets"] for r in results],
+        bins_of(small.bins, folders, [result["offsets"] for result in results]),
         small,
         job.partial.result,
         merging=Merging("keep"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
-from penstock.pipelines.etl.writing.build import Slices, manifest_of
+from penstock.pipelines.etl.writing.build import Slices, bins_of, manifest_of
 from penstock.pipelines.etl.writing.shuffle import Edges
 from penstock.pipelines.etl.writing.trim import choose_nodes, trims
 from penstock.pipelines.etl.zoos.rows import build_csr, only
@@ -164,21 +165,21 @@ def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: 
     firsts, nodes, edges = _graphs_in(ranges)
     cuts = row_cuts(nodes + edges, shard_size)
     shards = [(low, high) for low, high in cuts if nodes[low] < nodes[high]] or [(0, 0)]
-    base, dtype, calls = firsts[:-1], id_dtype(int(nodes[-1])), []
-    for number, (low, high) in enumerate(shards):
-        starts, stops = (np.clip(graph, base, firsts[1:]) for graph in (low, high))
-        parts = [
-            Slices(ranges, list(zip(of[starts] - of[base], of[stops] - of[base], strict=True)))
-            for of in (nodes, edges)
-        ]
-        calls.append((number, *parts, nodes[base].astype(dtype), edges[stops] - edges[starts]))
+    bounds = np.array([*(low for low, _ in shards), len(nodes) - 1])
+    # The bounds of shards in each range.
+    inside = [(first, np.clip(bounds, first, stop)) for first, stop in pairwise(firsts)]
+    rows, columns = (
+        bins_of(len(shards), ranges, [of[at] - of[first] for first, at in inside])
+        for of in (nodes, edges)
+    )
     joined = job.connected.tasks(
         "write shards",
         join_shard,
-        calls,
-        [int(nodes[high] - nodes[low]) for low, high in shards],
+        list(zip(range(len(shards)), rows, columns, strict=True)),
+        [one.count for one in rows],
         "nodes",
-        dtypes=dtypes,
+        bases=dict(zip(ranges, nodes[firsts[:-1]].tolist(), strict=True)),
+        dtypes=dtypes | {"indices": str(id_dtype(int(nodes[-1])))},
         root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
@@ -207,20 +208,21 @@ def join_shard(
     number: int,
     rows: Slices,
     edges: Slices,
-    bases: Array,
-    counts: Array,
+    *,
+    bases: dict[Path, int],
     dtypes: dict[str, str],
     root: Path,
 ) -> dict[str, Any]:
     """Write shard ``number`` with ids over the whole zoo.
 
-    bases, counts  the first node of each range, and how many edges it has in the shard
+    bases  the first node of each range
     """
     columns: dict[str, Any]
     columns = {n: edges.read(n, kind) for n, kind in dtypes.items() if n in EDGE_COLUMNS}
     # A range counts from 0 and always fits 32 bits.
-    indices = edges.read("indices", np.int32).astype(bases.dtype, copy=False)
-    indices += np.repeat(bases, counts)
+    indices = edges.read("indices", np.int32).astype(dtypes["indices"], copy=False)
+    moved = np.array([bases[folder] for folder, _, _ in edges.parts], indices.dtype)
+    indices += np.repeat(moved, [stop - start for _, start, stop in edges.parts])
     indptr = offsets_of(rows.read("degrees", np.int64))
     return write_shard(root, number, CSR(indptr, indices, **columns))
 
