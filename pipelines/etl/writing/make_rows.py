@@ -58,9 +58,8 @@ def build(
     cuts = () if job.base is None else job.base.cuts
     if ids.base_ids is not None and not trimmed:
         ids.reorder(stable_order(ids.base_ids))
-    permutation = None
+    permutation, new_id = None, np.arange(ids.count)
     if ids.order is not None:
-        new_id = np.empty(ids.count, np.int64)
         new_id[ids.order] = np.arange(ids.count)
         permutation = job.partial.scratch / "permutation.npy"
         np.save(permutation, new_id)
@@ -90,14 +89,13 @@ def build(
         keys=None if trimmed else keys,
     )
     order = ids.order
-    job.heldout |= heldout_inputs(job, batches, shape, numbering)
-    renumbering = None
     if trimmed:
-        manifest, renumbering = trim(job, manifest, shape, root, keep, keys, ids.base_ids)
-        order = renumbering.old_id if order is None else order[renumbering.old_id]
-    heldout, files = collect_heldout(
-        job.partial.result, job.heldout, shape, renumbering, bool(job.relations)
-    )
+        manifest, chosen = trim(job, manifest, shape, root, keep, keys, ids.base_ids)
+        order = chosen.old_id if order is None else order[chosen.old_id]
+        numbering = replace(numbering, permutation=job.partial.scratch / "trimmed.npy")
+        np.save(numbering.permutation, chosen.new_id[new_id])
+    job.heldout |= heldout_inputs(job, batches, shape, numbering)
+    heldout, files = collect_heldout(job.partial.result, job.heldout, shape, bool(job.relations))
     job.counts.heldout = heldout
     return replace(manifest, heldout=heldout).with_files(files), order
 

@@ -91,7 +91,7 @@ class Numbering:
     ranges: tuple[Path, ...]  # folders that merge_ids left
     bases: tuple[int, ...]  # internal id of the first id of each range
     relations: tuple[Any, ...]  # all relations, by number
-    permutation: Path | None  # (nodes,) ids by --relabel random
+    permutation: Path | None  # (nodes,) ids by --relabel random, -1: the node was dropped
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,10 @@ class Edges:
 
 
 def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Numbering) -> Edges:
-    """Return the edges of a spilled batch by internal id; ``number`` is its position among all."""
+    """Return the edges of a spilled batch by internal id; ``number`` is its position among all.
+
+    Those are left out whose nodes were dropped, or that cannot exist in the base of changes.
+    """
     ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
     if numbering.permutation is not None:
         ids = load_npy(numbering.permutation)[ids].astype(shape.dtype)
@@ -126,7 +129,11 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
         table = np.array([position.get(name, -1) for name in names], np.int32)
         relations = table[spill.take(folder, "relations", np.int32)]
     columns = {name: spill.take(folder, name, dtype) for name, dtype in shape.payloads()}
-    return Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)
+    edges = Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)
+    known = (edges.sources >= 0) & (edges.targets >= 0)
+    if relations is not None:
+        known &= relations >= 0
+    return edges if known.all() else edges.where(known)
 
 
 def bin_edges(
@@ -181,13 +188,9 @@ def shuffle_batch(
 
     def make(folder: Path) -> dict[str, Any]:
         edges = read_batch(batch, number, rows, shape, numbering)
-        known = (edges.sources >= 0) & (edges.targets >= 0)  # false only of edges to remove
-        if edges.relations is not None:
-            known &= edges.relations >= 0
-        edges = edges if known.all() else edges.where(known)
         loops = int(np.count_nonzero(edges.sources == edges.targets))
         result = write_segments(edges, shape, folder, both_ways=both_ways, keep_loops=keep_loops)
-        return result | {"loops": loops, "unknown": int(rows - np.count_nonzero(known))}
+        return result | {"loops": loops, "unknown": rows - len(edges.sources)}
 
     result = spill.once(folder, make)
     spill.drop(batch, "codes", "weights", "times", "relations")
