@@ -88,7 +88,7 @@ def _number(
     An id that is only in edges to remove is no node: -1.
     """
     assert job.base is not None
-    found = job.base.find(ids.as_named(unsigned=job.layout.id_type == "uint64"))
+    found = job.base.find(ids.named)
     named = np.zeros(ids.count, bool)
     for number, batch in enumerate(batches):
         if batch.use in ("train", "nodes"):
@@ -97,7 +97,7 @@ def _number(
     lacking = new if table is None else new[table.row_of[new] < 0]
     may_lack = table is not None and job.options.unknown_nodes == "add"
     if len(lacking) and any(job.base.attributes.values()) and not may_lack:
-        first = ids.as_named(unsigned=job.layout.id_type == "uint64").name(int(lacking[0]))
+        first = ids.named.name(int(lacking[0]))
         raise InputError(
             f"{job.base.graph.path} has features, labels or splits, and edges to add new nodes",
             got=f"{len(lacking):,} without values, such as {first!r}",

@@ -33,12 +33,11 @@ def build_graph(job: EtlJob) -> Manifest:
         ids.order = np.argsort(keys, kind="stable")
     found = None
     if job.base is not None:
-        found = job.base.find(ids.as_named(unsigned=job.layout.id_type == "uint64"))
+        found = job.base.find(ids.named)
         ids.base_ids = found if ids.order is None else found[ids.order]
     graph, order = build(job, batches, ids, table)
     if job.base is not None and found is not None:
         kept = int(np.count_nonzero((found if order is None else found[order]) >= 0))
         job.counts.nodes_added = graph.nodes - kept
         job.counts.nodes_gone = job.base.manifest.nodes - kept
-    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
-    return write_node_data(job, job.partial.result, named, order, table, graph)
+    return write_node_data(job, job.partial.result, ids.named, order, table, graph)

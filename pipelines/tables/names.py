@@ -5,41 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import InputError
+from penstock.sizes import listed
 
 # The usual names of columns of both ends.
 SOURCES = ("src", "source", "from", "head", "u", "subject")
 TARGETS = ("dst", "target", "to", "tail", "v", "object")
 
 
-def only_column(names: Sequence[str], name: str, path: str, option: str) -> int:
-    """Return the number of the column that ``option`` names; raise if several have that name."""
-    numbers = [number for number, other in enumerate(names) if other == name]
-    if len(numbers) > 1:
-        raise InputError(
-            f"{path} has several columns named {name}",
-            expected=f"one column, which {option} names",
-            got=f"columns {', '.join(map(str, numbers))}, counted from 0",
-            remedy="Give the number instead of the name, or rename the columns",
-        )
-    return numbers[0]
-
-
-def known_column(
-    names: Sequence[str], known: Sequence[str], role: str, path: str, option: str
+def find_column(
+    names: Sequence[str],
+    asked: str | None,
+    path: str,
+    option: str,
+    *,
+    known: Sequence[str] = (),
+    position: int | None = None,
+    there: str = "",
 ) -> int | None:
-    """Return the column of the first known name, in any case; raise if several have it."""
-    lower = [name.strip().lower() for name in names]
-    for name in known:
-        numbers = [number for number, other in enumerate(lower) if other == name]
+    """Return the number of the column that ``option`` asks for, by name or by number from 0.
+
+    known     names of which the first counts, in any case, if none is asked for
+    position  of the column if no name does
+    there     the columns to list in the message [default: by name]
+    """
+    plain = names if asked is not None else [name.strip().lower() for name in names]
+    for wanted in known if asked is None else (asked,):
+        numbers = [number for number, name in enumerate(plain) if name == wanted]
         if len(numbers) > 1:
             raise InputError(
-                f"{path} has several columns that may be the {role}: "
-                + ", ".join(names[number] for number in numbers),
-                remedy=f"Choose one with {option}, by its number from 0, or rename the columns",
+                f"{path} has several columns named {names[numbers[0]]}",
+                expected=f"one column, which {option} names",
+                got=f"columns {', '.join(map(str, numbers))}, counted from 0",
+                remedy=f"Give {option} the number instead of the name, or rename the columns",
             )
         if numbers:
             return numbers[0]
-    return None
+    if asked is None:
+        return position
+    if asked.isdecimal() and int(asked) < len(names):
+        return int(asked)
+    raise InputError(
+        f"{path} has no column {asked!r}, which {option} names",
+        got=there or f"columns {listed(names, 20)}",
+        remedy="Name one of these columns, or give its number from 0",
+    )
 
 
 def check_features(names: Sequence[str], numbers: Sequence[int], path: str) -> None:

@@ -34,10 +34,9 @@ def changed_nodes(
 
     assert job.base is not None
     base, before = job.base.graph, job.base.manifest
-    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
     folder = job.partial.scratch / "changed nodes"
     folder.mkdir(exist_ok=True)
-    made = write_node_data(job, folder, named, at, table, manifest)
+    made = write_node_data(job, folder, ids.named, at, table, manifest)
     nodes = manifest.nodes
     # The row of each node among those of the base, followed by those that were made.
     rows = np.arange(nodes)
@@ -71,7 +70,7 @@ def changed_nodes(
         features, written = write_feature_files(job.partial.result, nodes, features.width, piece)
         files += written
     types, is_new = dict(before.types), numbers[at] >= before.nodes
-    for kind, count in named.count_types(at[is_new]).items():
+    for kind, count in ids.named.count_types(at[is_new]).items():
         types[kind] = types.get(kind, 0) + count
     job.counts.nodes_added = int(is_new.sum())
     job.counts.nodes_changed = len(at) - job.counts.nodes_added

@@ -15,7 +15,7 @@ from penstock.manifest import FeatureColumn
 from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.tables import columns as convert
-from penstock.pipelines.tables.names import check_features, known_column, only_column
+from penstock.pipelines.tables.names import check_features, find_column
 from penstock.pipelines.tables.rows import RowChecks
 from penstock.pipelines.tables.sample import Sample, has_header
 from penstock.pipelines.tables.types import check_ids, is_list, need_number
@@ -157,10 +157,8 @@ def _find(
     path: str, names: Sequence[str], position: int | None, options: EtlOptions, known: Known
 ) -> tuple[int, int | None, int | None, int | None, list[int]]:
     """Return the numbers of the columns that hold ids, types, labels, splits and features."""
-    id_ = _number(path, names, options.node_id, "node-id")
-    if id_ is None:
-        id_ = known_column(names, _ID_NAMES, "node's id", path, "--node-id")
-        id_ = position if id_ is None else id_
+    asked = options.node_id
+    id_ = find_column(names, asked, path, "--node-id", known=_ID_NAMES, position=position)
     if id_ is None:
         raise InputError(
             f"{path} has no column for the node's id",
@@ -168,9 +166,9 @@ def _find(
             got=f"columns {', '.join(names[:20])}",
             remedy="Name it with --node-id",
         )
-    label = _number(path, names, options.label, "label")
-    split = _number(path, names, options.split, "split")
-    type_ = _number(path, names, _types(options), "node-type")
+    label = find_column(names, options.label, path, "--label")
+    split = find_column(names, options.split, path, "--split")
+    type_ = find_column(names, _types(options), path, "--node-type")
     taken = {id_, type_, label, split}
     features = [] if known is None else _known(path, names, known, options)
     patterns = [("--feature-columns", pattern) for pattern in options.feature_columns]
@@ -216,17 +214,3 @@ def _types(options: EtlOptions) -> str | None:
     if options.source_type is None:
         return None
     return type_column(options.node_type or "column:type")
-
-
-def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> int | None:
-    if asked is None:
-        return None
-    if asked in names:
-        return only_column(names, asked, path, f"--{option}")
-    if asked.isdecimal() and int(asked) < len(names):
-        return int(asked)
-    raise InputError(
-        f"{path} has no column {asked!r}",
-        expected=f"it there, as --{option} says",
-        got=f"columns {', '.join(names[:20])}",
-    )

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ class Ids:
     count: int
     bounds: Array  # (count,) by sorted position: bound of each node's degree
     types: list[str] | None  # of each range; None: nodes have none
+    unsigned: bool
     order: Array | None = None  # internal id -> sorted position, None: the same
     base_ids: Array | None = None  # (count,) by internal id: that of the base, -1 if it has none
 
@@ -62,10 +64,11 @@ class Ids:
         self.order = order if self.order is None else self.order[order]
         self.base_ids = None if self.base_ids is None else self.base_ids[order]
 
-    def as_named(self, *, unsigned: bool) -> NodeIds:
-        """Map the user's ids, and the names of nodes."""
+    @cached_property
+    def named(self) -> NodeIds:
+        """The user's ids, mapped, and the names of nodes."""
         ranges = [SortedIds.load(folder) for folder in self.ranges]
-        return NodeIds(ranges, self.types, unsigned=unsigned)
+        return NodeIds(ranges, self.types, unsigned=self.unsigned)
 
 
 def encode(job: EtlJob) -> list[EncodedBatch]:
@@ -139,7 +142,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
     types = [kind for kind, _, _ in parts if kind is not None] or None
     if types is None:
         job.counts.ids_of_both_ends = sum(result["both"] for result in results)
-    ids = Ids(kept, bases, count, bounds, types)
+    ids = Ids(kept, bases, count, bounds, types, job.layout.id_type == "uint64")
     if table is None:
         return ids, None
     codes = [
@@ -149,8 +152,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         for i, batch in enumerate(batches)
         if batch.use == "nodes"
     ]
-    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
-    table.find(np.concatenate(codes), named, job.options, whole=not job.changes)
+    table.find(np.concatenate(codes), ids.named, job.options, whole=not job.changes)
     return ids, table
 
 

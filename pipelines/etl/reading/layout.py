@@ -13,7 +13,7 @@ from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.tables import types as types_of
-from penstock.pipelines.tables.names import SOURCES, TARGETS, known_column, only_column
+from penstock.pipelines.tables.names import SOURCES, TARGETS, find_column
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import schema_with_rows
 from penstock.pipelines.tables.sample import (
@@ -127,30 +127,6 @@ def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
     taken = {role: at for role, at in roles.items() if isinstance(at, int)}
     unread = [at for at in range(len(layout.names)) if at not in taken.values()]
     return (taken, unread) if taken else ({}, [])
-
-
-def resolve(
-    role: str, asked: str | None, names: Sequence[str], position: int | None, path: str, there: str
-) -> int | None:
-    """Return the number of the column that plays ``role``.
-
-    asked     the value of the option: a name, or a number from 0
-    position  of the column if there are no names
-    there     the columns to list in the message
-    """
-    if asked is not None:
-        if asked in names:
-            return only_column(names, asked, path, flag(_OPTION.get(role, role)))
-        if asked.isdecimal() and int(asked) < len(names):
-            return int(asked)
-        raise InputError(
-            f"{path} has no column {asked!r}",
-            expected=f"the {role} there, as {flag(_OPTION.get(role, role))} says",
-            got=there,
-            remedy="Name one of these columns, or give its number from 0",
-        )
-    found = known_column(names, KNOWN[role], role, path, flag(_OPTION.get(role, role)))
-    return position if found is None else found
 
 
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
@@ -298,10 +274,16 @@ def _roles(
             continue
         if option == "none" and role in ("weight", "relation") and "none" not in names:
             continue
-        position = fallback.get(role)
-        if position is not None and position >= len(names):
-            position = None
-        number = resolve(role, option, names, position, path, there)
+        position = fallback.get(role, len(names))
+        number = find_column(
+            names,
+            option,
+            path,
+            flag(_OPTION.get(role, role)),
+            known=KNOWN[role],
+            position=position if position < len(names) else None,
+            there=there,
+        )
         if number is not None:
             roles[role] = number
         elif role in needed:

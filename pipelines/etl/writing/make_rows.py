@@ -75,7 +75,7 @@ def build(
     numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
     keys = None
     if options.split_edges is not None:
-        keys = ids.as_named(unsigned=job.layout.id_type == "uint64").keys()
+        keys = ids.named.keys()
         keys = keys if ids.order is None else keys[ids.order]
     bins, _ = shuffle(job, batches, shape, numbering)
     root = job.partial.scratch / "untrimmed" if trimmed else job.partial.result
