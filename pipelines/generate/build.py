@@ -21,10 +21,8 @@ from penstock.pipelines.generate.budget import Budget, each
 from penstock.pipelines.generate.source import (
     CHUNK,
     BinnedKeys,
-    Built,
     EdgeRules,
     EdgeSource,
-    ShardPlan,
 )
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
@@ -57,13 +55,15 @@ class ShardBuilder:
         self._set_memory_aside(arcs)
         self.touched = np.zeros(0 if rules.keep_isolated else source.nodes, np.bool_)
 
-    def run(self) -> Built:
-        """Write the shards and list them in the manifest."""
+    def run(self) -> tuple[int, Array, Array | None]:
+        """Write the shards and list them in the manifest.
+
+        Return how many edges were drawn, the degrees, and the ids of the nodes kept, None for all.
+        """
+        self.source.prepare(self.budget.threads)
         chunks, offsets, drawn = self._draw_all()
-        shards = [
-            ShardPlan(number, low, high, int(offsets[high] - offsets[low]))
-            for number, (low, high) in enumerate(row_cuts(offsets, SHARD_EDGES))
-        ]
+        cuts = row_cuts(offsets, SHARD_EDGES)
+        arcs = [int(offsets[high] - offsets[low]) for low, high in cuts]
         ids, self.rank, nodes = None, None, self.source.nodes
         if not self.rules.keep_isolated:
             ids = np.flatnonzero(self.touched).astype(np.int32)
@@ -74,18 +74,18 @@ class ShardBuilder:
         listed: list[dict[str, Any]] = []
         total = int(offsets[-1])
         with Progress("write shards", total=total, unit="edges", quiet=self.quiet) as progress:
-            for group in self._groups(shards):
-                held = chunks or self._draw_bins(group[0].low, group[-1].high)
-                write = partial(self._write, held)
-                written = each(write, group, self.budget.threads)
-                for shard, (shard_degrees, entry) in zip(group, written, strict=True):
+            for first, last in self._groups(arcs):
+                held = chunks or self._draw_bins(cuts[first][0], cuts[last - 1][1])
+                shards = [(n, *cuts[n], arcs[n]) for n in range(first, last)]
+                written = each(partial(self._write, held), shards, self.budget.threads)
+                for number, (shard_degrees, entry) in enumerate(written, first):
                     degrees.append(shard_degrees)
                     listed.append(entry)
-                    progress.advance(shard.arcs)
-                del held, write, written
+                    progress.advance(arcs[number])
+                del held, written
         self.pieces.shards(listed)
         self.pieces.add(directed=not self.rules.undirected)
-        return Built(drawn, np.concatenate(degrees), ids)
+        return drawn, np.concatenate(degrees), ids
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -99,23 +99,13 @@ class ShardBuilder:
         self.budget.take_per_thread(max(shard, chunk), "a shard in progress")
         self.everything_fits = arcs * _KEY_BYTES < self.budget.left
 
-    def _groups(self, shards: list[ShardPlan]) -> Iterator[list[ShardPlan]]:
+    def _groups(self, arcs: list[int]) -> list[tuple[int, int]]:
+        """Return the ranges of shards whose keys fit in memory together."""
         if self.everything_fits:
-            yield shards
-            return
-        group: list[ShardPlan] = []
-        remaining = self.budget.left
-        for shard in shards:
-            size = shard.arcs * _KEY_BYTES
-            if group and size > remaining:
-                yield group
-                group, remaining = [], self.budget.left
-            if size > remaining:
-                self.budget.take(size, "the shard with the most edges")
-            group.append(shard)
-            remaining -= size
-        if group:
-            yield group
+            return [(0, len(arcs))]
+        if (largest := max(arcs) * _KEY_BYTES) > self.budget.left:
+            self.budget.take(largest, "the shard with the most edges")
+        return row_cuts(offsets_of(np.array(arcs) * _KEY_BYTES), self.budget.left)
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -170,17 +160,21 @@ class ShardBuilder:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def _write(self, chunks: list[BinnedKeys], shard: ShardPlan) -> tuple[Array, dict[str, Any]]:
+    def _write(
+        self, chunks: list[BinnedKeys], shard: tuple[int, int, int, int]
+    ) -> tuple[Array, dict[str, Any]]:
+        """Write a shard: its number, its bins ``low:high``, its arcs with duplicates."""
+        shard_number, low, high, arcs = shard
         names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
-        indices = np.empty(shard.arcs, self.id_dtype)
+        indices = np.empty(arcs, self.id_dtype)
         columns: dict[str, Any] = {
-            name: np.empty(shard.arcs, np.float32 if name == "weights" else np.int32)
+            name: np.empty(arcs, np.float32 if name == "weights" else np.int32)
             for name in EDGE_COLUMNS
             if name in names
         }
         degrees: list[Array] = []
         end = 0
-        for number in range(shard.low, shard.high):
+        for number in range(low, high):
             keys = np.concatenate([chunk.bin(number) for chunk in chunks])
             row_degrees, targets, edge_columns = self._rows(number, keys)
             start, end = end, end + len(targets)
@@ -191,7 +185,7 @@ class ShardBuilder:
         all_degrees = np.concatenate(degrees)
         columns = {name: array[:end] for name, array in columns.items()}
         csr = CSR(offsets_of(all_degrees), indices[:end], **columns)
-        return all_degrees, write_shard(self.pieces.root, shard.number, csr)
+        return all_degrees, write_shard(self.pieces.root, shard_number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:
         first, last = int(self.starts[number]), int(self.starts[number + 1])

@@ -50,7 +50,7 @@ class KnowledgeSource(EdgeSource):
         self.aside: dict[int, tuple[Array, Array, Array, Array]] = {}
 
     def prepare(self, threads: int) -> None:
-        """Place the entities on the ring; not in ``__init__``, so that sizes are checked first."""
+        """Place the entities on the ring."""
         nodes, seed = self.nodes, self.options.seed
         self.entities = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
         self.seen = np.zeros(nodes, np.bool_)
@@ -125,8 +125,7 @@ class KnowledgeGenerator(Generator):
         options, source = self.options, self.source
         rules = EdgeRules(undirected=False)
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
-        source.prepare(self.budget.threads)
-        self.drawn = builder.run().drawn
+        self.drawn, _, _ = builder.run()
         _write_held_out(pieces, source)
         pieces.nodes(_node_columns(source))
         pieces.add(

@@ -39,7 +39,7 @@ class RmatSource(EdgeSource):
         self.names: Array | None = None
 
     def prepare(self, threads: int) -> None:
-        """Shuffle the ids; separate from ``__init__``, so that sizes are checked first."""
+        """Shuffle the ids."""
         if self.options.scramble:
             self.names = shuffle(self.options.seed, Stream.RMAT_SCRAMBLE, self.nodes, threads)
 
@@ -92,16 +92,14 @@ class RmatGenerator(Generator):
             options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
         )
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
-        source.prepare(self.budget.threads)
-        built = builder.run()
-        pieces.nodes(functools.partial(_node_columns, options, built.ids, built.degrees))
+        self.drawn, degrees, ids = builder.run()
+        pieces.nodes(functools.partial(_node_columns, options, ids, degrees))
         pieces.add(
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,
             made=self.how,
         )
-        self.drawn = built.drawn
 
     def write(self, out: Output, *, quiet: bool) -> GenerateReport:
         """Write the graph, or with ``--format parquet`` the drawn edges."""

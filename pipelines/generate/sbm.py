@@ -44,7 +44,7 @@ class SbmSource(EdgeSource):
         self.names = np.empty(0, np.int32)
 
     def prepare(self, threads: int) -> None:
-        """Shuffle the ids; separate from ``__init__``, so that sizes are checked first."""
+        """Shuffle the ids."""
         nodes, seed = self.nodes, self.options.seed
         self.names = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
 
@@ -91,8 +91,7 @@ class SbmGenerator(Generator):
         """Write shards, then labels, splits and features of nodes."""
         options, source = self.options, self.source
         builder = ShardBuilder(pieces, source, EdgeRules(), self.budget, quiet=quiet)
-        source.prepare(self.budget.threads)
-        self.drawn = builder.run().drawn
+        self.drawn, _, _ = builder.run()
         labels = source.labels()
         shares = (options.train, options.valid, options.test)
         split = split_nodes(np.arange(options.nodes, dtype=np.uint64), shares, options.seed)

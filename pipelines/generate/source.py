@@ -31,6 +31,10 @@ class EdgeSource(ABC):
     columns: tuple[str, ...] = ()
 
     @abstractmethod
+    def prepare(self, threads: int) -> None:
+        """Make what draws need, once the memory for it is known to be there."""
+
+    @abstractmethod
     def draw(self, first: int, count: int) -> Ends:
         """Return the sources, targets and relations (or None) of some units: int32 arrays."""
 
@@ -54,15 +58,6 @@ class EdgeRules:
 
 
 @dataclass(frozen=True)
-class Built:
-    """The result; ``ids`` are those of the nodes kept, None for all."""
-
-    drawn: int
-    degrees: Array
-    ids: Array | None
-
-
-@dataclass(frozen=True)
 class BinnedKeys:
     """The keys of one chunk of edges, bin after bin, from bin ``low`` on."""
 
@@ -80,13 +75,3 @@ class BinnedKeys:
         """Return a copy of bins ``low:high``, in no more memory than they need."""
         keys = self.keys[self.offsets[low] : self.offsets[high]].copy()
         return BinnedKeys(self.drawn, keys, self.offsets, low)
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """Bins ``low:high`` become a shard; ``arcs`` are counted before duplicates are dropped."""
-
-    number: int
-    low: int
-    high: int
-    arcs: int
