@@ -58,11 +58,6 @@ def with_shards(manifest: Manifest, written: Sequence[dict[str, Any]]) -> Manife
     return whole.with_files(FileEntry(**entry) for one in written for entry in one["files"])
 
 
-def write_nodes(root: Path, table: pa.Table) -> FileEntry:
-    """Write nodes.parquet: one row per node, in internal order, with the user's ids in ``id``."""
-    return write_table(root, "nodes.parquet", [table])
-
-
 def write_table(root: Path, name: str, tables: Iterable[pa.Table], **how: Any) -> FileEntry:
     """Write tables as ``root/name`` and return its entry: see ``write_parquet``."""
     write_parquet(root / name, tables, **how)
@@ -161,7 +156,7 @@ class GraphWriter(GrowingGraph):
 
         ids = np.arange(self.manifest.nodes, dtype=np.int64) if ids is None else ids
         table = pa.table({"id": ids, **{k: v for k, v in columns.items() if v is not None}})
-        self.add(write_nodes(self.root, table))
+        self.add(write_table(self.root, "nodes.parquet", [table]))
         self._rows["nodes"] = table.num_rows
         if "split" in table.column_names:
             self.add(splits=count_splits(np.asarray(table.column("split").fill_null(-1))))

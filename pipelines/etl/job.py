@@ -305,7 +305,7 @@ class EtlJob:
             from penstock.pipelines.etl.changes import change_graph
 
             return change_graph(self)
-        from penstock.pipelines.etl.steps import build_graph
+        from penstock.pipelines.etl.writing.make_rows import build_graph
 
         return build_graph(self)
 

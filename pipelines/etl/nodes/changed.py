@@ -13,7 +13,7 @@ from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import write_node_data
 from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import Ids
-from penstock.writer import write_feature_files, write_nodes
+from penstock.writer import write_feature_files, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ def changed_nodes(
     splits = before.splits
     if splits:
         splits = count_splits(np.asarray(whole["split"].fill_null(-1)))
-    files = [write_nodes(job.partial.result, whole)]
+    files = [write_table(job.partial.result, "nodes.parquet", [whole])]
 
     features = before.features
     if features is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -56,11 +56,6 @@ class NodeLayout:
     label_type: str = ""  # see labels.py
     feature_names: tuple[str, ...] | None = None  # None: a list's items, or columns of no name
     type: str | int | None = None
-
-    def columns(self) -> list[Any]:
-        """Return every column that is needed."""
-        wanted = [self.id, self.type, self.label, self.split, *self.features]
-        return [column for column in wanted if column is not None]
 
     @classmethod
     def of_schema(

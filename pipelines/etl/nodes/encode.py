@@ -111,18 +111,17 @@ def types_in(batch: Path) -> dict[str | None, tuple[int, int]]:
 
 def encode_nodes(
     ids: pa.ChunkedArray, folder: Path, types: pa.DictionaryArray | None = None
-) -> dict[str, Any]:
+) -> Path:
     """Spill the ids of a node table like one more batch of edges, without any edge."""
 
     def make(folder: Path) -> dict[str, Any]:
-        target = folder / "000"
-        target.mkdir()
-        distinct, _ = _encode([ids], types, target)
-        spill.put(target, "counts", np.zeros(distinct, np.int64))
-        spill.put(target, "ends", np.zeros(distinct, np.uint8))
-        return {"rows": [len(ids)], "distinct": distinct}
+        distinct, _ = _encode([ids], types, folder)
+        spill.put(folder, "counts", np.zeros(distinct, np.int64))
+        spill.put(folder, "ends", np.zeros(distinct, np.uint8))
+        return {}
 
-    return spill.once(folder, make)
+    spill.once(folder, make)
+    return folder
 
 
 def merge_ids(

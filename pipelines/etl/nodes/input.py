@@ -85,14 +85,13 @@ def encode_node_table(
     folders: list[Path] = []
     for kind, size in sizes.items():
         for start in range(0, size, _ID_BATCH):
-            folders.append(folder / f"{len(folders):05d}")
             numbers = _numbers(start, min(size, start + _ID_BATCH), layout.id_type)
             types = None if kind is None else type_of_all(kind, len(numbers))
-            encode_nodes(numbers, folders[-1], types)
+            folders.append(encode_nodes(numbers, folder / f"{len(folders):05d}", types))
     size = sum(sizes.values())
     features = _open_features(options, size)
     rows = np.arange(size)
-    return NodeTable(name, size, [f / "000" for f in folders], rows, rows, features=features)
+    return NodeTable(name, size, folders, rows, rows, features=features)
 
 
 def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
@@ -107,13 +106,12 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "features.raw").open("wb") as spilled:
         for i, (batch, features) in enumerate(read_nodes(options, layout.id_type, coder)):
-            found.folders.append(folder / f"{i:05d}" / "000")
             columns, types = {one: batch.table[one] for one in batch.table.column_names}, None
             if "type" in columns:
                 types = columns["type"].combine_chunks().dictionary_encode()
             elif options.source_type is not None:
                 types = type_of_all(str(options.node_type), len(batch.table))
-            encode_nodes(columns["id"], found.folders[-1].parent, types)
+            found.folders.append(encode_nodes(columns["id"], folder / f"{i:05d}", types))
             for name, parts in kept.items():
                 parts += columns[name].chunks if name in columns else ()
             if features is not None:

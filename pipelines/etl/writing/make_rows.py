@@ -1,4 +1,9 @@
-"""Edges become rows: shuffle and build; if nodes are dropped, shuffle and build again."""
+"""The steps of one graph: read, number nodes, make rows, write node data.
+
+Every step is a set of independent Dask tasks, which read what the step before left on disk. The
+client holds a few numbers per node; edges stay with the workers. Edges become rows in a shuffle and
+a build; if nodes are dropped, in another shuffle and build.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.arrays import Array
-from penstock.csr import CSR, EDGE_COLUMNS
+from penstock.csr import CSR
+from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import stable_order
+from penstock.pipelines.etl.nodes.data import write_node_data
 from penstock.pipelines.etl.nodes.input import NodeTable
-from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
+from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.writing.build import (
     EdgeSplit,
     Slices,
@@ -39,13 +46,36 @@ from penstock.pipelines.etl.writing.trim import (
     shuffle_shard,
     trims,
 )
+from penstock.sizes import need_memory
 from penstock.splits import id_keys
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
 
 
-def build(
+def build_graph(job: EtlJob) -> Manifest:
+    """Write the graph into ``job.partial.result`` and return its manifest, not yet saved."""
+    batches = encode(job)
+    ids, table = merge(job, batches)
+    if job.options.relabel == "random":
+        from penstock.kernels.cpu.philox import random_keys
+
+        need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
+        keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
+        ids.order = np.argsort(keys, kind="stable")
+    found = None
+    if job.base is not None:
+        found = job.base.find(ids.named)
+        ids.base_ids = found if ids.order is None else found[ids.order]
+    graph, order = _build(job, batches, ids, table)
+    if job.base is not None and found is not None:
+        kept = int(np.count_nonzero((found if order is None else found[order]) >= 0))
+        job.counts.nodes_added = graph.nodes - kept
+        job.counts.nodes_gone = job.base.manifest.nodes - kept
+    return write_node_data(job, job.partial.result, ids.named, order, table, graph)
+
+
+def _build(
     job: EtlJob, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
 ) -> tuple[Manifest, Array | None]:
     """Sort edges into rows; return the manifest and the sorted position of each internal id."""
@@ -200,9 +230,7 @@ def trim(
     base_ids: Array | None,
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that exist."""
-
-    names = tuple(n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in manifest.dtypes)
-    stored = [(root, i, entry.start, names) for i, entry in enumerate(manifest.shards)]
+    stored = [(root, i, entry.start) for i, entry in enumerate(manifest.shards)]
 
     def shards() -> Iterator[CSR]:
         return (load_shard(*which) for which in stored)

@@ -77,26 +77,19 @@ def choose_nodes(
     return Renumbering(new_id, old_id, bounds)
 
 
-def load_shard(root: Path, number: int, first_row: int, names: tuple[str, ...]) -> CSR:
+def load_shard(root: Path, number: int, first_row: int) -> CSR:
     """Map a shard whose manifest is not written yet."""
-    folder = root / "shards" / f"{number:05d}"
-    arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
-    return CSR(first_row=first_row, **arrays)
+    files = (root / "shards" / f"{number:05d}").glob("*.npy")
+    return CSR(first_row=first_row, **{file.stem: load_npy(file) for file in files})
 
 
 def shuffle_shard(
-    root: Path,
-    number: int,
-    first_row: int,
-    names: tuple[str, ...],
-    new_id: Path,
-    shape: Shape,
-    folder: Path,
+    root: Path, number: int, first_row: int, new_id: Path, shape: Shape, folder: Path
 ) -> dict[str, Any]:
     """Send a built shard's kept edges to the bins of their new rows; a step for ``once``."""
 
     def make(folder: Path) -> dict[str, Any]:
-        shard = load_shard(root, number, first_row, names)
+        shard = load_shard(root, number, first_row)
         ids = load_npy(new_id)
         sources = ids[shard.sources()].astype(shape.dtype)
         targets = ids[shard.indices].astype(shape.dtype)

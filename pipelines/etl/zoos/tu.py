@@ -34,7 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, i
 from penstock.pipelines.tables.text import TextShape
 from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
-from penstock.writer import write_features, write_nodes, write_table
+from penstock.writer import write_features, write_table
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -144,7 +144,7 @@ def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
         coded, kind, classes = coded_labels(as_arrow(labels), options)
         table = table.append_column("label", coded.take(as_arrow(kept)))
         manifest = replace(manifest, labels=kind, classes=classes)
-        manifest = manifest.with_files([write_nodes(root, table)])
+        manifest = manifest.with_files([write_table(root, "nodes.parquet", [table])])
     if "node_attributes" in files:
         may_miss = options.missing_features != "error"
         values = read_numbers(files["node_attributes"], "float64", None, may_miss=may_miss)
