@@ -19,7 +19,7 @@ __all__ = ["EtlOptions", "EtlReport", "etl"]
 def _open(*given: Any) -> EtlJob:
     from penstock.pipelines.etl.job import EtlJob
 
-    return EtlJob.open(*given)
+    return EtlJob(*given)
 
 
 _EDGES = declare.Source(

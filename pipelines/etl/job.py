@@ -12,6 +12,7 @@ from penstock.cluster.connect import kind_for
 from penstock.errors import BaseRefused, UsageError
 from penstock.files import file_entry, link_same, save_json, save_text
 from penstock.graph import Graph
+from penstock.manifest import FILE_NAME as MANIFEST
 from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options, refuse_ignored
 from penstock.output import Output
@@ -19,6 +20,7 @@ from penstock.paths import client_input
 from penstock.pipelines.display import FromBase
 from penstock.pipelines.etl.base import Base
 from penstock.pipelines.etl.nodes.coded import known_columns
+from penstock.pipelines.etl.nodes.table import NODE_TABLES
 from penstock.pipelines.etl.options import IGNORED_IN_TABLES, IGNORED_IN_ZOOS, EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
@@ -32,7 +34,6 @@ from penstock.pipelines.etl.reading.layout import (
 )
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.read import spill_piece
-from penstock.pipelines.etl.reading.stamps import files_read
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
 from penstock.pipelines.info import features_of, labels_of
@@ -62,31 +63,25 @@ class EtlJob:
     """
 
     layout: Layout
-    removed: Layout | None
+    removed: Layout | None = None
     partial: Output
     connected: Workers
+    format = ""
+    relations: tuple[Any, ...] = ()
+    time_cuts: tuple[Any, ...] | None = None
 
-    def __init__(self, edges: list[str], options: EtlOptions) -> None:
-        self.edges, self.options, self.counts = edges, options, EtlReport("")
-        self.removed: Layout | None = None
-        self.pieces: dict[str, list[Piece]] = {}
-        self.relations: tuple[Any, ...] = ()
-        self.time_cuts: tuple[Any, ...] | None = None
-        self.heldout: dict[str, list[Path]] = {}
-        self.format = ""
-        self.base: Base | None = None if options.base is None else Base.open(options.base)
-        self.inputs: dict[str, Any] = {}
-        self.changes = not edges  # of the base, instead of all edges
-
-    @classmethod
-    def open(
-        cls, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
-    ) -> EtlJob:
+    def __init__(
+        self, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
+    ) -> None:
         """Find the files of the edges and their columns, and complete the options."""
         listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
-        job = cls([client_input(one) for one in listed], options)
-        job._open()
-        return job
+        self.edges, self.options = [client_input(one) for one in listed], options
+        self.counts = EtlReport("")
+        self.pieces: dict[str, list[Piece]] = {}
+        self.heldout: dict[str, list[Path]] = {}
+        self.base: Base | None = None if options.base is None else Base.open(options.base)
+        self.changes = not self.edges  # of the base, instead of all edges
+        self._open()
 
     @property
     def once(self) -> str | None:
@@ -127,7 +122,7 @@ class EtlJob:
             if self.base is not None:
                 raise BaseRefused("--base is for one graph, and this is a zoo of graphs")
         known_columns(options)
-        self.inputs = files_read(edges, self.format, options)
+        self.inputs = {path: stamp_of(path) for path in self._files(edges)}
         kinds = {format_of(path) or self.format for path in self.inputs}
         if self.format != "tu":
             text = not kinds <= {"parquet", "arrow", "npz", "json"}
@@ -166,6 +161,19 @@ class EtlJob:
                 self.pieces[name] = find_pieces(paths, self.format, layout, options)
         if removed:
             self._open_removed(removed)
+
+    def _files(self, edges: list[str]) -> list[str]:
+        """Return the paths of all files that the run reads."""
+        options = self.options
+        files = find_files(edges, None if self.format == "tu" else self.format)
+        for path in (options.valid, options.test, *options.remove):
+            files += [] if path is None else find_files([str(path)], self.format)
+        tables = [] if options.nodes is None else find_files([str(options.nodes)])
+        files += [path for path in tables if format_of(path) in NODE_TABLES]
+        if options.features is not None and options.features.is_file():
+            files.append(str(options.features))
+        graphs = (options.features_as, options.base)
+        return files + [str(graph / MANIFEST) for graph in graphs if graph is not None]
 
     @property
     def _removing(self) -> EtlOptions:

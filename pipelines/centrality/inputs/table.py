@@ -55,7 +55,7 @@ class TableInput(CentralityInput):
         if options.format == "auto":
             kind = guess_format([path], EtlOptions(**given))
             given["format"] = kind if kind in ZOOS else "zoo"
-        self.job = job = EtlJob.open(path, EtlOptions(**given))
+        self.job = job = EtlJob(path, EtlOptions(**given))
         if options.format == "auto" and isinstance(job.layout.graph, int) and not options.graph_id:
             raise UsageError(
                 f"{path} has no column named graph_id",

@@ -24,6 +24,8 @@ from penstock.pipelines.tables.sample import take_sample
 from penstock.pipelines.tables.sources import find_files, format_of
 from penstock.pipelines.tables.text import TextShape
 
+NODE_TABLES = {"parquet", "arrow", "csv", "tsv"}
+
 
 def read_nodes(
     options: EtlOptions, id_type: str, coder: FeatureCoder
@@ -40,8 +42,7 @@ def read_nodes(
     type   string
     """
     path = str(options.nodes)
-    known = {"parquet", "arrow", "csv", "tsv"}
-    formats = known & {format_of(file) for file in find_files([path])}
+    formats = NODE_TABLES & {format_of(file) for file in find_files([path])}
     if len(formats) != 1:
         raise InputError(
             f"{path} cannot be a node table",

@@ -122,8 +122,9 @@ def _build(
     if trimmed:
         manifest, chosen = trim(job, manifest, shape, root, keep, keys, ids.base_ids)
         order = chosen.old_id if order is None else order[chosen.old_id]
-        numbering = replace(numbering, permutation=job.partial.scratch / "trimmed.npy")
-        np.save(numbering.permutation, chosen.new_id[new_id])
+        permutation = job.partial.scratch / "trimmed.npy"
+        np.save(permutation, chosen.new_id[new_id])
+        numbering = replace(numbering, permutation=permutation)
     job.heldout |= heldout_inputs(job, batches, shape, numbering)
     heldout, files = collect_heldout(job.partial.result, job.heldout, shape, bool(job.relations))
     job.counts.heldout = heldout
