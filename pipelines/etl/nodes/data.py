@@ -34,17 +34,18 @@ def write_node_data(
     order: Array | None,
     table: NodeTable | None,
     manifest: Manifest,
+    **columns: Any,
 ) -> Manifest:
     """Write nodes.parquet and features/, and return the manifest with the entries about nodes.
 
     order    (nodes,) position among all ids of each internal id; None: they are the same
+    columns  more of nodes.parquet, in Arrow
     """
     import pyarrow as pa
 
     options = job.options
     found: dict[str, Any] = {"types": ids.count_types(order)}
     count = len(ids) if order is None else len(order)
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     rows = None
     if table is not None:
         rows = table.row_of if order is None else table.row_of[order]

@@ -12,7 +12,6 @@ Such a set fits in memory, and one task reads it: ``read_tu`` makes the rows of 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import InputError
 from penstock.manifest import Manifest
 from penstock.options import refuse_ignored
-from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
-from penstock.pipelines.etl.nodes.labels import coded_labels
+from penstock.pipelines.etl.nodes.data import write_node_data
+from penstock.pipelines.etl.nodes.input import NodeTable
+from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.options import IGNORED_IN_TU, EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.tables import columns as convert
@@ -34,7 +34,7 @@ from penstock.pipelines.tables.sources import codec_of, file_size, find_files, i
 from penstock.pipelines.tables.text import TextShape
 from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
-from penstock.writer import write_features, write_table
+from penstock.writer import write_table
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -131,30 +131,26 @@ def read_tu(folder: str, layout: Layout) -> Batch:
 
 def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
     """Add labels and features of nodes, labels and attributes of graphs, to a zoo's files."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    root, options, files = job.partial.result, job.options, find_tu_files(job.edges[0])
+    root, files = job.partial.result, find_tu_files(job.edges[0])
     graph_of, graphs = _graphs_of(files)
-    nodes, table = len(graph_of), pq.read_table(root / "nodes.parquet")
-    kept = as_numpy(table["id"]) - 1
+    rows, table = np.arange(len(graph_of)), pq.read_table(root / "nodes.parquet")
+    about = NodeTable(job.edges[0], len(rows), [], rows, rows)
     if "node_labels" in files:
         labels = read_labels(files["node_labels"])
-        need_rows(files["node_labels"], labels, nodes, "node")
+        need_rows(files["node_labels"], labels, len(rows), "node")
         # Classes are those of the whole set, though nodes may have been dropped.
-        coded, kind, classes = coded_labels(as_arrow(labels), options)
-        table = table.append_column("label", coded.take(as_arrow(kept)))
-        manifest = replace(manifest, labels=kind, classes=classes)
-        manifest = manifest.with_files([write_table(root, "nodes.parquet", [table])])
+        about.labels = pa.chunked_array([as_arrow(labels)])
     if "node_attributes" in files:
-        may_miss = options.missing_features != "error"
+        may_miss = job.options.missing_features != "error"
         values = read_numbers(files["node_attributes"], "float64", None, may_miss=may_miss)
-        features = values.astype(np.float32)
-        need_rows(files["node_attributes"], features, nodes, "node")
-        fill, job.counts.features_filled = missing_as(features, options.missing_features)
-        if fill is not None:
-            fill_missing(features, fill)
-        entry, written = write_features(root, features[kept])
-        manifest = replace(manifest, features=entry).with_files(written)
+        about.features = values.astype(np.float32)
+        need_rows(files["node_attributes"], values, len(rows), "node")
+    about.row_of = as_numpy(table["id"]) - 1
+    ids = NodeIds([SortedIds(as_numpy(table["id"]))], None, unsigned=False)
+    manifest = write_node_data(job, root, ids, None, about, manifest, graph=table["graph"])
     table = pq.read_table(root / "graphs.parquet")
     if "graph_labels" in files:
         table = table.append_column("label", as_arrow(read_labels(files["graph_labels"])))
