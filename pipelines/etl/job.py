@@ -85,8 +85,8 @@ class EtlJob:
 
     @property
     def once(self) -> str | None:
-        """The input, if every graph is one line or file of it."""
-        return self.edges[0] if self.format in ("json", "edgelists") else None
+        """The input, if every graph is one line of it; names of files are compared elsewhere."""
+        return self.edges[0] if self.format == "json" else None
 
     def stamps(self) -> dict[str, Any]:
         """Return the stamps of all files that are read."""

@@ -16,8 +16,6 @@ from penstock.pipelines.etl.nodes.number import Ids
 from penstock.writer import write_feature_files, write_table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.pipelines.etl.job import EtlJob
 
 
@@ -36,19 +34,14 @@ def changed_nodes(
     base, before = job.base.graph, job.base.manifest
     folder = job.partial.scratch / "changed nodes"
     folder.mkdir(exist_ok=True)
-    made = write_node_data(job, folder, ids.named, at, table, manifest)
+    earlier = replace(manifest, classes=before.classes)
+    made = write_node_data(job, folder, ids.named, at, table, earlier)
     nodes = manifest.nodes
     # The row of each node among those of the base, followed by those that were made.
     rows = np.arange(nodes)
     rows[numbers[at]] = before.nodes + np.arange(len(at))
 
     old, more = pq.read_table(base.ids_file), pq.read_table(folder / "nodes.parquet")
-    classes = before.classes
-    if made.classes is not None:
-        classes = (*(before.classes or ()), *sorted({*made.classes} - {*(before.classes or ())}))
-        codes = [classes.index(name) for name in made.classes]
-        column = more.schema.get_field_index("label")
-        more = more.set_column(column, "label", _coded(more["label"], codes, old["label"].type))
     whole = pa.concat_tables([old, more.select(old.column_names).cast(old.schema)])
     whole = whole.take(pa.array(rows))
     splits = before.splits
@@ -74,18 +67,8 @@ def changed_nodes(
         types[kind] = types.get(kind, 0) + count
     job.counts.nodes_added = int(is_new.sum())
     job.counts.nodes_changed = len(at) - job.counts.nodes_added
-    about = job.base.attributes | {"features": features, "classes": classes, "splits": splits}
+    about = job.base.attributes | {"features": features, "classes": made.classes, "splits": splits}
     return replace(manifest, **about, types=types, times=before.times).with_files(files)
-
-
-def _coded(labels: pa.ChunkedArray, codes: list[int], kind: pa.DataType) -> pa.Array:
-    """Return classes, or lists of classes, with other numbers."""
-    import pyarrow as pa
-
-    if pa.types.is_list(kind):
-        lists = [one if one is None else [codes[n] for n in one] for one in labels.to_pylist()]
-        return pa.array(lists, kind)
-    return pa.array(codes, kind).take(labels.combine_chunks())
 
 
 def _stacked(pieces: list[Any]) -> Any:

@@ -38,7 +38,8 @@ def write_node_data(
 ) -> Manifest:
     """Write nodes.parquet and features/, and return the manifest with the entries about nodes.
 
-    order    (nodes,) position among all ids of each internal id; None: they are the same
+    order     (nodes,) position among all ids of each internal id; None: they are the same
+    manifest  so far; its classes keep their numbers
     columns  more of nodes.parquet, in Arrow
     """
     import pyarrow as pa
@@ -50,7 +51,7 @@ def write_node_data(
     if table is not None:
         rows = table.row_of if order is None else table.row_of[order]
         if table.labels is not None:
-            labels, kind, classes = coded_labels(one_array(table.labels), options)
+            labels, kind, classes = coded_labels(one_array(table.labels), options, manifest.classes)
             columns["label"] = labels.take(pa.array(rows, mask=rows < 0))
             found |= {"labels": kind, "classes": classes}
         if table.splits is not None:

@@ -103,9 +103,12 @@ def without_nan(column: pa.Array) -> pa.Array:
 
 
 def coded_labels(
-    labels: pa.Array, options: EtlOptions
+    labels: pa.Array, options: EtlOptions, known: tuple[str, ...] | None = None
 ) -> tuple[pa.Array, str, tuple[str, ...] | None]:
-    """Return labels as class numbers, lists of class numbers, or values; their kind; the names."""
+    """Return labels as class numbers, lists of class numbers, or values; their kind; the names.
+
+    known  the names of an earlier graph, which other ones follow
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -128,6 +131,10 @@ def coded_labels(
     names = names.take(pc.sort_indices(names))
     numbers = pc.index_in(items, value_set=names)
     classes = tuple(str(name) for name in names.to_pylist())
+    if known is not None:
+        whole = (*known, *sorted({*classes}.difference(known)))
+        numbers = pa.array(map(whole.index, classes), numbers.type).take(numbers)
+        classes = whole
     return _numbered(labels, numbers) if listed else numbers, kind, classes
 
 

@@ -22,6 +22,7 @@ from penstock.pipelines.etl.zoos import build as zoo_build
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos.runs import choose_ranges
 from penstock.pipelines.job.capacity import TaskCapacity
+from penstock.pipelines.tables import edge_lists
 
 
 @pytest.fixture
@@ -226,3 +227,14 @@ def test_rows_without_ends_are_nodes_and_graphs(tmp_path):
     (tmp_path / "zoo.csv").write_text("graph_id,src,dst\n,1,2\n")
     with pytest.raises(InputError, match="zoo.csv"):  # no row remains
         etl(tmp_path / "zoo.csv", tmp_path / "bad", format="zoo", on_bad_rows="skip")
+
+
+def test_a_list_of_edges_may_be_longer_than_what_is_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_lists, "_ROWS", 2)
+    lists = {"a": "1 2\n2 3\n3 4\n4 5\n5 1\n", "b": "1 2\n"}
+    (tmp_path / "lists").mkdir()
+    for name, text in lists.items():
+        (tmp_path / f"lists/{name}.txt").write_text(text)
+    etl(tmp_path / "lists", tmp_path / "zoo", format="edgelists", cluster="threads")
+    found = read_graphs(Graph.open(tmp_path / "zoo"))
+    assert {name: len(edges) for name, (_, edges) in found.items()} == {"a": 10, "b": 2}
