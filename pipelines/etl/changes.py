@@ -21,7 +21,7 @@ from penstock.files import link
 from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.changed import changed_nodes
-from penstock.pipelines.etl.nodes.encode import internal_ids
+from penstock.pipelines.etl.nodes.encode import Numbering
 from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.reading.layout import first_moment
@@ -30,7 +30,7 @@ from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of
 from penstock.pipelines.etl.writing.change import change_rows, since_time
 from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
-from penstock.pipelines.etl.writing.shuffle import Numbering, Shape, make_shape
+from penstock.pipelines.etl.writing.shuffle import Shape, make_shape
 from penstock.writer import write_shard
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def change_graph(job: EtlJob) -> Manifest:
         time_type=before.dtypes.get("times"),
         cuts=job.base.cuts,
     )
-    ranges, bases = ((), ()) if ids is None else (tuple(ids.ranges), tuple(ids.bases))
-    numbering = Numbering(ranges, bases, job.relations, permutation)
+    numbering = Numbering() if ids is None else ids.numbering
+    numbering = replace(numbering, relations=job.relations, permutation=permutation)
     timed = None if job.options.merge_times else shape.time_type
     unweighted = replace(shape, weighted=False, time_type=timed)
     parts = {}
@@ -92,7 +92,7 @@ def _number(
     named = np.zeros(ids.count, bool)
     for number, batch in enumerate(batches):
         if batch.use in ("train", "nodes"):
-            named[internal_ids(number, ids.ranges, ids.bases, np.dtype(np.int64))] = True
+            named[ids.numbering.ids(number)] = True
     new = np.flatnonzero((found < 0) & named)
     lacking = new if table is None else new[table.row_of[new] < 0]
     may_lack = table is not None and job.options.unknown_nodes == "add"

@@ -4,7 +4,7 @@
    codes into them.
 2. ``merge_ids`` takes one range of the ids from every batch, makes them distinct, and leaves for
    each batch the rank of each of its ids within the range.
-3. A batch's code -> rank -> internal id is then two look-ups (``internal_ids``).
+3. A batch's code -> rank -> internal id is then two look-ups (``Numbering``).
 
 Internal ids follow the order of the user's ids, for any pieces, ranges and workers. If nodes have
 types, a batch's ids are stored type after type, a range holds ids of one type, and internal ids are
@@ -14,6 +14,7 @@ ordered by type first.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
+from penstock.graph import load_npy
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
@@ -159,14 +161,31 @@ def merge_ids(
     return spill.once(folder, make)
 
 
-def internal_ids(batch: int, ranges: list[Path], bases: list[int], dtype: Any) -> Array:
-    """Return the internal id of each distinct id of a batch: (distinct,) ``dtype``."""
-    parts = []
-    for folder, base in zip(ranges, bases, strict=True):
-        start, stop = spill.take(folder, "offsets", np.int64, start=batch, count=2)
-        ranks = spill.take(folder, "ranks", np.int32, start=int(start), count=int(stop - start))
-        parts.append(ranks.astype(dtype) + dtype.type(base))
-    return np.concatenate(parts)
+@dataclass(frozen=True)
+class Numbering:
+    """From the codes of a batch to internal ids.
+
+    ranges       the folders that ``merge_ids`` left; bases: the internal id of the first id of each
+    relations    all relations, by number
+    permutation  a file: (nodes,) the ids that these become, -1: the node was dropped
+    """
+
+    ranges: tuple[Path, ...] = ()
+    bases: tuple[int, ...] = ()
+    relations: tuple[Any, ...] = ()
+    permutation: Path | None = None
+
+    def ids(self, batch: int, dtype: Any = np.int64) -> Array:
+        """Return the internal id of each distinct id of a batch: (distinct,) ``dtype``."""
+        parts = []
+        for folder, base in zip(self.ranges, self.bases, strict=True):
+            start, stop = spill.take(folder, "offsets", np.int64, start=batch, count=2).tolist()
+            ranks = spill.take(folder, "ranks", np.int32, start=start, count=stop - start)
+            parts.append(ranks.astype(dtype) + np.dtype(dtype).type(base))
+        found = np.concatenate(parts)
+        if self.permutation is not None:
+            found = load_npy(self.permutation)[found].astype(dtype)
+        return found
 
 
 def choose_splitters(batches: list[Path], kind: str | None, ranges: int) -> list[Any]:

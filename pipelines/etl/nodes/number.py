@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.encode import (
+    Numbering,
     choose_splitters,
     encode_batch,
-    internal_ids,
     merge_ids,
     types_in,
 )
@@ -50,8 +51,7 @@ class EncodedBatch:
 class Ids:
     """All ids in ranges, ascending within a type, and the order of internal ids."""
 
-    ranges: list[Path]
-    bases: list[int]
+    numbering: Numbering
     count: int
     bounds: Array  # (count,) by sorted position: bound of each node's degree
     types: list[str] | None  # of each range; None: nodes have none
@@ -67,7 +67,7 @@ class Ids:
     @cached_property
     def named(self) -> NodeIds:
         """The user's ids, mapped, and the names of nodes."""
-        ranges = [SortedIds.load(folder) for folder in self.ranges]
+        ranges = [SortedIds.load(folder) for folder in self.numbering.ranges]
         return NodeIds(ranges, self.types, unsigned=self.unsigned)
 
 
@@ -137,18 +137,16 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         f"the numbering of {count} nodes",
         remedy="Run this command on a machine with more memory",
     )
-    bases = [0, *np.cumsum(sizes)[:-1].tolist()]
+    numbering = Numbering(tuple(kept), tuple(offsets_of(np.array(sizes))[:-1].tolist()))
     bounds = np.concatenate([spill.take(folder, "counts", np.int64) for folder in kept])
     types = [kind for kind, _, _ in parts if kind is not None] or None
     if types is None:
         job.counts.ids_of_both_ends = sum(result["both"] for result in results)
-    ids = Ids(kept, bases, count, bounds, types, job.layout.id_type == "uint64")
+    ids = Ids(numbering, count, bounds, types, job.layout.id_type == "uint64")
     if table is None:
         return ids, None
     codes = [
-        internal_ids(i, ids.ranges, ids.bases, np.dtype(np.int64))[
-            spill.take(batch.folder, "codes", np.int32)
-        ]
+        ids.numbering.ids(i)[spill.take(batch.folder, "codes", np.int32)]
         for i, batch in enumerate(batches)
         if batch.use == "nodes"
     ]

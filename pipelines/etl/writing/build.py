@@ -62,13 +62,12 @@ def build_shard(
     def make(folder: Path) -> dict[str, Any]:
         csr, pairs = build_rows(read, number, shape, merging)
         merged = read.count - csr.edges
-        result: dict[str, Any] = {"merged": merged, "pairs": pairs, "valid": 0, "test": 0}
+        result = {"merged": merged, "pairs": pairs}
         if split is not None:
             csr, apart = _hold_out(csr, split)
             for name, edges in apart.items():
                 (folder / name).mkdir()
                 put_edges(folder / name, edges)
-                result[name] = len(edges.sources)
         return result | write_shard(root, number, csr)
 
     return spill.once(folder, make)

@@ -21,6 +21,7 @@ from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import stable_order
 from penstock.pipelines.etl.nodes.data import write_node_data
+from penstock.pipelines.etl.nodes.encode import Numbering
 from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.writing.build import (
@@ -33,7 +34,6 @@ from penstock.pipelines.etl.writing.build import (
 from penstock.pipelines.etl.writing.heldout import collect_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import (
-    Numbering,
     Shape,
     keep_heldout,
     make_shape,
@@ -102,7 +102,7 @@ def _build(
         time_type=job.layout.time_dtype,
         cuts=cuts,
     )
-    numbering = Numbering(tuple(ids.ranges), tuple(ids.bases), job.relations, permutation)
+    numbering = replace(ids.numbering, relations=job.relations, permutation=permutation)
     keys = None
     if options.split_edges is not None:
         keys = ids.named.keys()

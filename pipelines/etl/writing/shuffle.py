@@ -12,9 +12,8 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import id_dtype, offsets_of
-from penstock.graph import load_npy
 from penstock.kernels import kernel
-from penstock.pipelines.etl.nodes.encode import internal_ids
+from penstock.pipelines.etl.nodes.encode import Numbering
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import with_direction
@@ -85,16 +84,6 @@ def make_shape(
 
 
 @dataclass(frozen=True)
-class Numbering:
-    """From the codes of a batch to internal ids."""
-
-    ranges: tuple[Path, ...]  # folders that merge_ids left
-    bases: tuple[int, ...]  # internal id of the first id of each range
-    relations: tuple[Any, ...]  # all relations, by number
-    permutation: Path | None  # (nodes,) ids by --relabel random, -1: the node was dropped
-
-
-@dataclass(frozen=True)
 class Edges:
     """Edges of a batch by internal id, with their columns."""
 
@@ -118,9 +107,7 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
 
     Those are left out whose nodes were dropped, or that cannot exist in the base of changes.
     """
-    ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
-    if numbering.permutation is not None:
-        ids = load_npy(numbering.permutation)[ids].astype(shape.dtype)
+    ids = numbering.ids(number, shape.dtype)
     codes = spill.take(folder, "codes", np.int32)
     relations = None
     if numbering.relations:
@@ -159,18 +146,17 @@ def bin_edges(
 def write_segments(
     edges: Edges, shape: Shape, folder: Path, *, both_ways: bool, keep_loops: bool
 ) -> dict[str, Any]:
-    """Leave the edges' keys and columns, bin after bin, and ``offsets`` of the bins."""
+    """Leave the edges' keys and columns, bin after bin; return ``offsets`` of the bins."""
     relations = None if edges.relations is None else to_device(edges.relations)
     there = Edges(to_device(edges.sources), to_device(edges.targets), relations, {})
     how = {"both_ways": both_ways, "keep_loops": keep_loops}
     keys, order, offsets = bin_edges(there, shape, plain=_PLAIN, **how)
     spill.put(folder, "keys", to_host(keys))
-    spill.put(folder, "offsets", to_host(offsets))
     if edges.columns:
         order = to_host(order)
         for name, values in edges.columns.items():
             spill.put(folder, name, values[order])
-    return {"edges": len(keys), "offsets": to_host(offsets).tolist()}
+    return {"offsets": to_host(offsets).tolist()}
 
 
 def shuffle_batch(
@@ -205,7 +191,7 @@ def keep_heldout(
     def make(folder: Path) -> dict[str, Any]:
         edges = read_batch(batch, number, rows, shape, numbering)
         put_edges(folder, edges)
-        return {"edges": rows}
+        return {}
 
     return spill.once(folder, make)
 
