@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -68,6 +68,7 @@ class EtlJob:
     connected: Workers
     format = ""
     relations: tuple[Any, ...] = ()
+    heldout: Sequence[Path] = ()
     time_cuts: tuple[Any, ...] | None = None
 
     def __init__(
@@ -78,7 +79,6 @@ class EtlJob:
         self.edges, self.options = [client_input(one) for one in listed], options
         self.counts = EtlReport("")
         self.pieces: dict[str, list[Piece]] = {}
-        self.heldout: dict[str, list[Path]] = {}
         self.base: Base | None = None if options.base is None else Base.open(options.base)
         self.changes = not self.edges  # of the base, instead of all edges
         self._open()

@@ -15,7 +15,7 @@ from penstock.graph import load_npy
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
-from penstock.pipelines.etl.writing.shuffle import Edges, Shape, put_edges
+from penstock.pipelines.etl.writing.shuffle import Edges, Shape
 from penstock.splits import Fractions, split_edges
 from penstock.workers.resources.device import to_device
 from penstock.writer import with_shards, write_shard
@@ -67,7 +67,8 @@ def build_shard(
             csr, apart = _hold_out(csr, split)
             for name, edges in apart.items():
                 (folder / name).mkdir()
-                put_edges(folder / name, edges)
+                for column, values in edges.arrays().items():
+                    spill.put(folder / name, column, values)
         return result | write_shard(root, number, csr)
 
     return spill.once(folder, make)

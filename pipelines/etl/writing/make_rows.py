@@ -31,11 +31,10 @@ from penstock.pipelines.etl.writing.build import (
     build_shard,
     manifest_of,
 )
-from penstock.pipelines.etl.writing.heldout import collect_heldout
+from penstock.pipelines.etl.writing.heldout import write_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import (
     Shape,
-    keep_heldout,
     make_shape,
     shuffle_batch,
 )
@@ -125,10 +124,8 @@ def _build(
         permutation = job.partial.scratch / "trimmed.npy"
         np.save(permutation, chosen.new_id[new_id])
         numbering = replace(numbering, permutation=permutation)
-    job.heldout |= heldout_inputs(job, batches, shape, numbering)
-    heldout, files = collect_heldout(job.partial.result, job.heldout, shape, bool(job.relations))
-    job.counts.heldout = heldout
-    return replace(manifest, heldout=heldout).with_files(files), order
+    job.counts.heldout, files = write_heldout(job, batches, shape, numbering)
+    return replace(manifest, heldout=job.counts.heldout).with_files(files), order
 
 
 def shuffle(
@@ -194,31 +191,8 @@ def build_shards(
     # Each is in the rows of both of its ends.
     job.counts.in_both_directions += sum(result["pairs"] for result in results) // 2
     if split is not None:
-        for name in ("valid", "test"):
-            job.heldout[name] = [folder / name for folder in folders]
+        job.heldout = folders
     return manifest_of(job, results)
-
-
-def heldout_inputs(
-    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
-) -> dict[str, list[Path]]:
-    """Number the edges of --valid and --test."""
-    given = [(i, batch) for i, batch in enumerate(batches) if batch.use in ("valid", "test")]
-    folders = [job.partial.scratch / "given" / f"{i:05d}" for i, _ in given]
-    job.connected.tasks(
-        "number held-out edges",
-        keep_heldout,
-        [
-            (b.folder, i, b.rows, shape, numbering, f)
-            for (i, b), f in zip(given, folders, strict=True)
-        ],
-        [b.rows for _, b in given],
-        "edges",
-    )
-    result: dict[str, list[Path]] = {}
-    for (_, batch), folder in zip(given, folders, strict=True):
-        result.setdefault(batch.use, []).append(folder)
-    return result
 
 
 def trim(

@@ -92,6 +92,11 @@ class Edges:
     relations: Array | None
     columns: dict[str, Array]
 
+    def arrays(self) -> dict[str, Array]:
+        """Return all columns by name."""
+        typed = {} if self.relations is None else {"relations": self.relations}
+        return {"sources": self.sources, "targets": self.targets, **typed, **self.columns}
+
     def where(self, keep: Array) -> Edges:
         """Return the edges that ``keep`` marks."""
         return Edges(
@@ -181,25 +186,3 @@ def shuffle_batch(
     result = spill.once(folder, make)
     spill.drop(batch, "codes", "weights", "times", "relations")
     return result
-
-
-def keep_heldout(
-    batch: Path, number: int, rows: int, shape: Shape, numbering: Numbering, folder: Path
-) -> dict[str, Any]:
-    """Leave the edges of a --valid or --test file by internal id; a step for ``once``."""
-
-    def make(folder: Path) -> dict[str, Any]:
-        edges = read_batch(batch, number, rows, shape, numbering)
-        put_edges(folder, edges)
-        return {}
-
-    return spill.once(folder, make)
-
-
-def put_edges(folder: Path, edges: Edges) -> None:
-    """Leave edges as plain columns."""
-    spill.put(folder, "sources", edges.sources)
-    spill.put(folder, "targets", edges.targets)
-    spill.put(folder, "relations", edges.relations)
-    for name, values in edges.columns.items():
-        spill.put(folder, name, values)
