@@ -27,7 +27,7 @@ from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of
-from penstock.pipelines.etl.writing.change import change_rows, since_time
+from penstock.pipelines.etl.writing.change import change_rows
 from penstock.pipelines.etl.writing.make_rows import shuffle
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Shape, make_shape
@@ -131,12 +131,11 @@ def change_shard(
 
     def make(folder: Path) -> dict[str, Any]:
         rows = _base_rows(Graph.open(base), old, start, stop, shape)
-        rows, left = since_time(rows, since, merging)
         joining, _ = build_rows(added, number, shape, merging)
         first = Merging("first", merging.times, merging.directions)
         leaving, _ = build_rows(gone, number, unweighted, first)
-        changed, counts = change_rows(rows, leaving, joining, merging)
-        return counts | {"left": left} | write_shard(root, number, changed)
+        changed, counts = change_rows(rows, leaving, joining, merging, since)
+        return counts | write_shard(root, number, changed)
 
     return spill.once(done / f"{number:05d}", make)
 

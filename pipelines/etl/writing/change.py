@@ -15,20 +15,27 @@ from penstock.csr import CSR, offsets_of
 from penstock.pipelines.etl.writing.merge import Merging
 
 
-def change_rows(base: CSR, gone: CSR, added: CSR, merging: Merging) -> tuple[CSR, dict[str, Any]]:
-    """Return ``base`` without the edges of ``gone``, and then with those of ``added``.
+def change_rows(
+    base: CSR, gone: CSR, added: CSR, merging: Merging, since: float | None
+) -> tuple[CSR, dict[str, Any]]:
+    """Return ``base`` without edges before ``since`` and those of ``gone``, and then with those of
+    ``added``.
 
     All three have the same rows, sorted by target, relation and time. Edges that are the same merge
     by the rule of the graph, the base's first.
 
-    ->  also how many edges were removed, do not exist, were added, and (of an undirected edge each
-        direction) merged with one of the base
+    ->  also how many edges are older, were removed, do not exist, were added, and (of an undirected
+        edge each direction) merged with one of the base
     """
     both_ways = merging.directions is not None
+    keep = np.ones(base.edges, bool)
+    if since is not None and base.times is not None:
+        keep = np.asarray(base.times) >= since
+    old = np.flatnonzero(~keep)
     which, removed = _same(base, gone)
+    which, removed = which[keep[removed]], removed[keep[removed]]
     missing = np.ones(gone.edges, bool)
     missing[which] = False
-    keep = np.ones(base.edges, bool)
     keep[removed] = False
 
     by = replace(added, times=None) if merging.times else added
@@ -43,41 +50,29 @@ def change_rows(base: CSR, gone: CSR, added: CSR, merging: Merging) -> tuple[CSR
             if name in columns:
                 columns[name] = np.array(columns[name])
                 _merge(columns[name], at, getattr(added, name)[which], name, merging)
-    removed = np.sort(removed)
+    without = np.flatnonzero(~keep)
     # Among the edges that stay, and then among all.
     place = _bound(base, added, after=True)[fresh]
-    place += np.arange(len(place)) - np.searchsorted(removed, place)
-    stays = np.ones(base.edges - len(removed) + len(place), bool)
+    place += np.arange(len(place)) - np.searchsorted(without, place)
+    stays = np.ones(base.edges - len(without) + len(place), bool)
     stays[place] = False
     for name, array in columns.items():
         new = getattr(added, name)
         column = np.empty(len(stays), new.dtype if name == "indices" else array.dtype)
-        column[stays], column[place] = array[keep] if len(removed) else array, new[fresh]
+        column[stays], column[place] = array[keep] if len(without) else array, new[fresh]
         columns[name] = column
-    left, entered = _rows(base, removed), _rows(added, np.flatnonzero(fresh))
+    new = np.flatnonzero(fresh)
     degrees = base.degrees()
-    degrees += np.bincount(entered, minlength=base.rows) - np.bincount(left, minlength=base.rows)
-    lost = np.flatnonzero(missing)
+    degrees += np.bincount(_rows(added, new), minlength=base.rows)
+    degrees -= np.bincount(_rows(base, without), minlength=base.rows)
     counts = {
-        "removed": _edges(base, removed, left, both_ways=both_ways),
-        "not_removed": _edges(gone, lost, _rows(gone, lost), both_ways=both_ways),
-        "added": _edges(added, np.flatnonzero(fresh), entered, both_ways=both_ways),
+        "left": _edges(base, old, both_ways=both_ways),
+        "removed": _edges(base, removed, both_ways=both_ways),
+        "not_removed": _edges(gone, np.flatnonzero(missing), both_ways=both_ways),
+        "added": _edges(added, new, both_ways=both_ways),
         "merged": merged,
     }
     return replace(base, indptr=offsets_of(degrees), **columns), counts
-
-
-def since_time(rows: CSR, since: float | None, merging: Merging) -> tuple[CSR, int]:
-    """Return rows without the edges before a time, and how many these are."""
-    if since is None or rows.times is None:
-        return rows, 0
-    stays = np.asarray(rows.times) >= since
-    old = np.flatnonzero(~stays)
-    of = _rows(rows, old)
-    columns: dict[str, Any] = {n: a[stays] for n, a in rows.arrays() if n != "indptr"}
-    degrees = rows.degrees() - np.bincount(of, minlength=rows.rows)
-    count = _edges(rows, old, of, both_ways=merging.directions is not None)
-    return replace(rows, indptr=offsets_of(degrees), **columns), count
 
 
 def _same(base: CSR, other: CSR) -> tuple[Array, Array]:
@@ -131,8 +126,8 @@ def _rows(csr: CSR, edges: Array) -> Array:
     return np.searchsorted(csr.indptr, edges, side="right") - 1
 
 
-def _edges(csr: CSR, edges: Array, rows: Array, *, both_ways: bool) -> int:
+def _edges(csr: CSR, edges: Array, *, both_ways: bool) -> int:
     """Return how many edges these are; an undirected one counts in the row of its lower end."""
     if not both_ways:
         return len(edges)
-    return int(np.count_nonzero(rows + csr.first_row <= csr.indices[edges]))
+    return int(np.count_nonzero(_rows(csr, edges) + csr.first_row <= csr.indices[edges]))
