@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -60,9 +60,22 @@ class Ids:
     base_ids: Array | None = None  # (count,) by internal id: that of the base, -1 if it has none
 
     def reorder(self, order: Array) -> None:
-        """Give the node with the internal id ``order[i]`` the internal id ``i``."""
+        """Give the node with the internal id ``order[i]`` the internal id ``i``; drop others."""
         self.order = order if self.order is None else self.order[order]
         self.base_ids = None if self.base_ids is None else self.base_ids[order]
+
+    def ordered(self, values: Array) -> Array:
+        """Return values by internal id, given by sorted position."""
+        return values if self.order is None else values[self.order]
+
+    def numbered(self, relations: tuple[Any, ...], file: Path) -> Numbering:
+        """Return how codes of batches become internal ids; their order may need a ``file``."""
+        if self.order is None:
+            return replace(self.numbering, relations=relations)
+        new_id = np.full(self.count, -1, np.int64)
+        new_id[self.order] = np.arange(len(self.order))
+        np.save(file, new_id)
+        return replace(self.numbering, relations=relations, permutation=file)
 
     @cached_property
     def named(self) -> NodeIds:

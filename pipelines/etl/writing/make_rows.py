@@ -22,7 +22,6 @@ from penstock.manifest import Manifest
 from penstock.pipelines.etl.base import stable_order
 from penstock.pipelines.etl.nodes.data import write_node_data
 from penstock.pipelines.etl.nodes.encode import Numbering
-from penstock.pipelines.etl.nodes.input import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids, encode, merge
 from penstock.pipelines.etl.writing.build import (
     EdgeSplit,
@@ -38,13 +37,7 @@ from penstock.pipelines.etl.writing.shuffle import (
     make_shape,
     shuffle_batch,
 )
-from penstock.pipelines.etl.writing.trim import (
-    Renumbering,
-    choose_nodes,
-    load_shard,
-    shuffle_shard,
-    trims,
-)
+from penstock.pipelines.etl.writing.trim import choose_nodes, load_shard, shuffle_shard, trims
 from penstock.sizes import need_memory
 from penstock.splits import id_keys
 
@@ -54,78 +47,51 @@ if TYPE_CHECKING:
 
 def build_graph(job: EtlJob) -> Manifest:
     """Write the graph into ``job.partial.result`` and return its manifest, not yet saved."""
+    options, root = job.options, job.partial.result
     batches = encode(job)
     ids, table = merge(job, batches)
-    if job.options.relabel == "random":
+    if job.base is not None:
+        ids.base_ids = job.base.find(ids.named)
+    if options.relabel == "random":
         from penstock.kernels.cpu.philox import random_keys
 
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
-        keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
-        ids.order = np.argsort(keys, kind="stable")
-    found = None
-    if job.base is not None:
-        found = job.base.find(ids.named)
-        ids.base_ids = found if ids.order is None else found[ids.order]
-    graph, order = _build(job, batches, ids, table)
-    if job.base is not None and found is not None:
-        kept = int(np.count_nonzero((found if order is None else found[order]) >= 0))
-        job.counts.nodes_added = graph.nodes - kept
-        job.counts.nodes_gone = job.base.manifest.nodes - kept
-    return write_node_data(job, job.partial.result, ids.named, order, table, graph)
-
-
-def _build(
-    job: EtlJob, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
-) -> tuple[Manifest, Array | None]:
-    """Sort edges into rows; return the manifest and the sorted position of each internal id."""
-    options = job.options
+        keys = random_keys(options.seed, Stream.PERMUTE_NODES, 0, ids.count)
+        ids.reorder(np.argsort(keys, kind="stable"))
     keep = None
     if table is not None and options.unknown_nodes == "drop":
-        keep = table.row_of >= 0
-        keep = keep if ids.order is None else keep[ids.order]
+        keep = ids.ordered(table.row_of >= 0)
     trimmed = trims(options) or (keep is not None and not keep.all())
-    cuts = () if job.base is None else job.base.cuts
     if ids.base_ids is not None and not trimmed:
         ids.reorder(stable_order(ids.base_ids))
-    permutation, new_id = None, np.arange(ids.count)
-    if ids.order is not None:
-        new_id[ids.order] = np.arange(ids.count)
-        permutation = job.partial.scratch / "permutation.npy"
-        np.save(permutation, new_id)
-    bounds = ids.bounds if ids.order is None else ids.bounds[ids.order]
-    shape = make_shape(
+    shape = _shape(job, ids.ordered(ids.bounds))
+    numbering = ids.numbered(job.relations, job.partial.scratch / "permutation.npy")
+    bins, _ = shuffle(job, batches, shape, numbering)
+    if trimmed:
+        untrimmed = job.partial.scratch / "untrimmed"
+        manifest = build_shards(job, "build rows", bins, shape, untrimmed, Merging.of(options))
+        manifest = trim(job, manifest, shape, untrimmed, ids, keep)
+        numbering = ids.numbered(job.relations, job.partial.scratch / "trimmed.npy")
+    else:
+        manifest = build_shards(job, "build rows", bins, shape, root, Merging.of(options), ids)
+    job.counts.heldout, files = write_heldout(job, batches, shape, numbering)
+    manifest = replace(manifest, heldout=job.counts.heldout).with_files(files)
+    if job.base is not None and ids.base_ids is not None:
+        kept = int(np.count_nonzero(ids.base_ids >= 0))
+        job.counts.nodes_added = manifest.nodes - kept
+        job.counts.nodes_gone = job.base.manifest.nodes - kept
+    return write_node_data(job, root, ids.named, ids.order, table, manifest)
+
+
+def _shape(job: EtlJob, bounds: Array) -> Shape:
+    return make_shape(
         bounds,
         len(job.relations),
         bin_edges=job.bin_edges,
         weighted=job.layout.weight is not None,
         time_type=job.layout.time_dtype,
-        cuts=cuts,
+        cuts=() if job.base is None else job.base.cuts,
     )
-    numbering = replace(ids.numbering, relations=job.relations, permutation=permutation)
-    keys = None
-    if options.split_edges is not None:
-        keys = ids.named.keys()
-        keys = keys if ids.order is None else keys[ids.order]
-    bins, _ = shuffle(job, batches, shape, numbering)
-    root = job.partial.scratch / "untrimmed" if trimmed else job.partial.result
-    manifest = build_shards(
-        job,
-        "build rows",
-        bins,
-        shape,
-        root,
-        merging=Merging.of(options),
-        keys=None if trimmed else keys,
-    )
-    order = ids.order
-    if trimmed:
-        manifest, chosen = trim(job, manifest, shape, root, keep, keys, ids.base_ids)
-        order = chosen.old_id if order is None else order[chosen.old_id]
-        permutation = job.partial.scratch / "trimmed.npy"
-        np.save(permutation, chosen.new_id[new_id])
-        numbering = replace(numbering, permutation=permutation)
-    job.counts.heldout, files = write_heldout(job, batches, shape, numbering)
-    return replace(manifest, heldout=job.counts.heldout).with_files(files), order
 
 
 def shuffle(
@@ -158,20 +124,18 @@ def build_shards(
     bins: list[Slices],
     shape: Shape,
     root: Path,
-    *,
     merging: Merging,
-    keys: Array | None,
+    ids: Ids | None = None,
 ) -> Manifest:
     """Build every bin's shard under ``root``.
 
-    keys  (nodes,) that decide the split of edges; None: all edges stay
+    ids  of the nodes, which decide the split of edges; None: all edges stay
     """
     options = job.options
     split = None
-    if keys is not None:
-        assert options.split_edges is not None
+    if ids is not None and options.split_edges is not None:
         path = job.partial.scratch / f"{root.name}-keys.npy"
-        np.save(path, keys)
+        np.save(path, ids.ordered(ids.named.keys()))
         names = id_keys(pa.array(job.relations)) if job.relations else None
         directed = bool(options.directed)
         split = EdgeSplit(options.split_edges, options.seed, directed, path, names, job.time_cuts)
@@ -196,31 +160,19 @@ def build_shards(
 
 
 def trim(
-    job: EtlJob,
-    manifest: Manifest,
-    shape: Shape,
-    root: Path,
-    keep: Array | None,
-    keys: Array | None,
-    base_ids: Array | None,
-) -> tuple[Manifest, Renumbering]:
+    job: EtlJob, manifest: Manifest, shape: Shape, root: Path, ids: Ids, keep: Array | None
+) -> Manifest:
     """Drop and reorder nodes: another shuffle and build over the rows that exist."""
     stored = [(root, i, entry.start) for i, entry in enumerate(manifest.shards)]
 
     def shards() -> Iterator[CSR]:
         return (load_shard(*which) for which in stored)
 
-    chosen = choose_nodes(shards, shape.nodes, job.options, keep, base_ids)
+    chosen = choose_nodes(shards, shape.nodes, job.options, keep, ids.base_ids)
+    ids.reorder(chosen.old_id)
     new_id = job.partial.scratch / "new_id.npy"
     np.save(new_id, chosen.new_id)
-    small = make_shape(
-        chosen.bounds,
-        len(job.relations),
-        bin_edges=job.bin_edges,
-        weighted=shape.weighted,
-        time_type=shape.time_type,
-        cuts=() if job.base is None else job.base.cuts,
-    )
+    small = _shape(job, chosen.bounds)
     folders = [job.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
     results = job.connected.tasks(
         "drop and reorder nodes",
@@ -230,12 +182,6 @@ def trim(
         "edges",
     )
     job.counts.nodes_dropped = shape.nodes - small.nodes
-    return build_shards(
-        job,
-        "build rows again",
-        bins_of(small.bins, folders, [result["offsets"] for result in results]),
-        small,
-        job.partial.result,
-        merging=Merging("keep"),
-        keys=None if keys is None else keys[chosen.old_id],
-    ), chosen
+    bins = bins_of(small.bins, folders, [result["offsets"] for result in results])
+    result = job.partial.result
+    return build_shards(job, "build rows again", bins, small, result, Merging("keep"), ids)
