@@ -137,6 +137,15 @@ def write_parquet(
             writer.write_table(table, row_group_size=rows)
 
 
+def as_numbers(schema: pa.Schema) -> dict[str, Any]:
+    """Return how columns are written whose integers are ascending, or nearly so."""
+    import pyarrow as pa
+
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")
+    return {"use_dictionary": False, "column_encoding": encoding}
+
+
 def copy_columns(source: Path, path: Path, names: list[str], **how: Any) -> None:
     """Write columns of a Parquet file as another one, some rows at a time."""
     import pyarrow as pa

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import write_parquet
+from penstock.arrow import as_numbers, write_parquet
 from penstock.csr import CSR, offsets_of
 from penstock.errors import InputError
 from penstock.files import FileEntry, file_entry, save_npy
@@ -72,17 +72,12 @@ def write_rows(
     return write_table(root, name, tables, **how)
 
 
-def write_features(root: Path, features: Any) -> tuple[FeatureEntry, list[FileEntry]]:
-    """Write dense (nodes, width) or SciPy sparse features in row-range files of about 256 MB."""
-    nodes, width = features.shape
-    features = features.tocsr() if hasattr(features, "tocsr") else np.asarray(features)
-    return write_feature_files(root, nodes, width, lambda start, stop: features[start:stop])
-
-
 def write_feature_files(
     root: Path, nodes: int, width: int, rows_of: Callable[[int, int], Any]
 ) -> tuple[FeatureEntry, list[FileEntry]]:
-    """Write features that ``rows_of(start, stop)`` gives, dense or SciPy CSR, a file at a time."""
+    """Write features that ``rows_of(start, stop)`` gives, dense or SciPy CSR, in row-range files of
+    about 256 MB.
+    """
     first = rows_of(0, min(nodes, 1024))
     size = (first.data.nbytes * 2 if hasattr(first, "tocsr") else first.nbytes) + 1
     rows = max(1, FEATURE_FILE_BYTES * max(first.shape[0], 1) // size)
@@ -123,7 +118,10 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
 
 
 class GrowingGraph:
-    """The directory of a graph in progress, and its growing manifest."""
+    """The directory of a graph in progress, and its growing manifest.
+
+    No part has to fit in memory as a whole.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -136,6 +134,23 @@ class GrowingGraph:
     def shards(self, written: Sequence[dict[str, Any]]) -> None:
         """List all shards, as ``write_shard`` returned them."""
         self.manifest = with_shards(self.manifest, written)
+
+    def node_rows(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
+        """Write nodes.parquet from ``columns(first, count)``, which returns it for some rows."""
+        import pyarrow as pa
+
+        def table(start: int, stop: int) -> pa.Table:
+            return pa.table(columns(start, stop - start))
+
+        how = as_numbers(table(0, 0).schema)
+        self.add(write_rows(self.root, "nodes.parquet", self.manifest.nodes, table, **how))
+
+    def feature_rows(
+        self, rows: int, width: int, rows_of: Callable[[int, int], Any], **more: Any
+    ) -> None:
+        """Write node features from ``rows_of(start, stop)``, dense or SciPy CSR."""
+        entry, files = write_feature_files(self.root, rows, width, rows_of)
+        self.add(*files, features=entry, **more)
 
 
 class GraphWriter(GrowingGraph):
@@ -168,10 +183,11 @@ class GraphWriter(GrowingGraph):
                 f"{len({*names})} different names do not fit {features.shape[1]} features",
                 expected="a name for each column, all different",
             )
-        entry, files = write_features(self.root, features)
+        rows = features.tocsr() if hasattr(features, "tocsr") else np.asarray(features)
         self._rows["features"] = features.shape[0]
         named = None if names is None else tuple(names)
-        self.add(*files, features=entry, feature_names=named)
+        count, width = features.shape
+        self.feature_rows(count, width, lambda a, b: rows[a:b], feature_names=named)
 
     def check(self) -> None:
         """Raise InputError unless edges and nodes were written and every row has its node."""

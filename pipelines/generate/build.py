@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +26,7 @@ from penstock.pipelines.generate.source import (
     EdgeSource,
 )
 from penstock.progress import Progress
-from penstock.writer import SHARD_EDGES, row_cuts, write_shard
-
-if TYPE_CHECKING:
-    from penstock.pipelines.generate.pieces import Pieces
+from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard
 
 BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
 _MOST_BIN_BITS = 13
@@ -39,9 +37,9 @@ class ShardBuilder:
     """One run: draw everything, then sort and write shard after shard."""
 
     def __init__(
-        self, pieces: Pieces, source: EdgeSource, rules: EdgeRules, budget: Budget, *, quiet: bool
+        self, source: EdgeSource, rules: EdgeRules, budget: Budget, *, quiet: bool
     ) -> None:
-        self.pieces, self.source, self.rules = pieces, source, rules
+        self.source, self.rules = source, rules
         self.budget, self.quiet = budget, quiet
         arcs = source.expected * (2 if rules.undirected else 1)
         self.target_bits = max(source.nodes - 1, 1).bit_length()
@@ -55,7 +53,7 @@ class ShardBuilder:
         self._set_memory_aside(arcs)
         self.touched = np.zeros(0 if rules.keep_isolated else source.nodes, np.bool_)
 
-    def run(self) -> tuple[int, Array, Array | None]:
+    def run(self, graph: GrowingGraph) -> tuple[int, Array, Array | None]:
         """Write the shards and list them in the manifest.
 
         Return how many edges were drawn, the degrees, and the ids of the nodes kept, None for all.
@@ -77,14 +75,14 @@ class ShardBuilder:
             for first, last in self._groups(arcs):
                 held = chunks or self._draw_bins(cuts[first][0], cuts[last - 1][1])
                 shards = [(n, *cuts[n], arcs[n]) for n in range(first, last)]
-                written = each(partial(self._write, held), shards, self.budget.threads)
+                written = each(partial(self._write, graph.root, held), shards, self.budget.threads)
                 for number, (shard_degrees, entry) in enumerate(written, first):
                     degrees.append(shard_degrees)
                     listed.append(entry)
                     progress.advance(arcs[number])
                 del held, written
-        self.pieces.shards(listed)
-        self.pieces.add(directed=not self.rules.undirected)
+        graph.shards(listed)
+        graph.add(directed=not self.rules.undirected)
         return drawn, np.concatenate(degrees), ids
 
     # -- memory --------------------------------------------------------------------------------
@@ -161,7 +159,7 @@ class ShardBuilder:
     # -- writing -------------------------------------------------------------------------------
 
     def _write(
-        self, chunks: list[BinnedKeys], shard: tuple[int, int, int, int]
+        self, root: Path, chunks: list[BinnedKeys], shard: tuple[int, int, int, int]
     ) -> tuple[Array, dict[str, Any]]:
         """Write a shard: its number, its bins ``low:high``, its arcs with duplicates."""
         shard_number, low, high, arcs = shard
@@ -185,7 +183,7 @@ class ShardBuilder:
         all_degrees = np.concatenate(degrees)
         columns = {name: array[:end] for name, array in columns.items()}
         csr = CSR(offsets_of(all_degrees), indices[:end], **columns)
-        return all_degrees, write_shard(self.pieces.root, shard_number, csr)
+        return all_degrees, write_shard(root, shard_number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:
         first, last = int(self.starts[number]), int(self.starts[number + 1])

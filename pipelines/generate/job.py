@@ -10,11 +10,11 @@ from penstock.formats import Format
 from penstock.manifest import FORMAT
 from penstock.output import Output
 from penstock.pipelines.generate.budget import INTERPRETER, Budget
-from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.sizes import format_bytes
+from penstock.writer import GrowingGraph
 
 EDGES = Format(
     name="penstock-edges",
@@ -52,7 +52,7 @@ class Generator(ABC):
         disk."""
 
     @abstractmethod
-    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
+    def fill(self, graph: GrowingGraph, *, quiet: bool) -> None:
         """Write every piece, and report how many edges were ``drawn``."""
 
     def make(self, context: Context, out: Output) -> GenerateReport:
@@ -72,9 +72,9 @@ class Generator(ABC):
 
     def write(self, out: Output, *, quiet: bool) -> GenerateReport:
         """Write the graph."""
-        pieces = Pieces(out.result)
-        self.fill(pieces, quiet=quiet)
-        made = pieces.manifest
+        graph = GrowingGraph(out.result)
+        self.fill(graph, quiet=quiet)
+        made = graph.manifest
         out.describe(FORMAT, made.to_dict())
         return GenerateReport(
             path=str(out.named),

@@ -18,8 +18,8 @@ from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import KnowledgeOptions
-from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import EdgeRules, EdgeSource, Ends
+from penstock.writer import GrowingGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,21 +120,21 @@ class KnowledgeGenerator(Generator):
         self.budget.take(int(held * 26), "the triples held out")
         return options.triples * 12 + options.entities * 24
 
-    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
+    def fill(self, graph: GrowingGraph, *, quiet: bool) -> None:
         """Write shards, held-out triples, entities, and the planted rule."""
         options, source = self.options, self.source
         rules = EdgeRules(undirected=False)
-        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
-        self.drawn, _, _ = builder.run()
-        _write_held_out(pieces, source)
-        pieces.nodes(_node_columns(source))
-        pieces.add(
-            save_npy(pieces.root, "planted/shifts.npy", source.shifts),
+        builder = ShardBuilder(source, rules, self.budget, quiet=quiet)
+        self.drawn, _, _ = builder.run(graph)
+        _write_held_out(graph, source)
+        graph.node_rows(_node_columns(source))
+        graph.add(
+            save_npy(graph.root, "planted/shifts.npy", source.shifts),
             relations=tuple(f"r{i}" for i in range(options.relations)),
             labels="class",
             made=self.how | {"clusters": source.clusters},
         )
-        held = ", ".join(f"{n:,} {name}" for name, n in pieces.manifest.heldout.items())
+        held = ", ".join(f"{n:,} {name}" for name, n in graph.manifest.heldout.items())
         self.details = {
             "relations": options.relations,
             "clusters": source.clusters,
@@ -142,14 +142,14 @@ class KnowledgeGenerator(Generator):
         }
 
 
-def _write_held_out(pieces: Pieces, source: KnowledgeSource) -> None:
+def _write_held_out(graph: GrowingGraph, source: KnowledgeSource) -> None:
     counts = {}
     for split, name in _HELD_OUT.items():
         arrays = source.held_out(split)
         counts[name] = len(arrays["sources"])
         for column, array in arrays.items():
-            pieces.add(save_npy(pieces.root, f"heldout/{name}/{column}.npy", array))
-    pieces.add(heldout=counts)
+            graph.add(save_npy(graph.root, f"heldout/{name}/{column}.npy", array))
+    graph.add(heldout=counts)
 
 
 def _node_columns(source: KnowledgeSource) -> Callable[[int, int], dict[str, pa.Array]]:

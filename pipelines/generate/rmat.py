@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numbers
 from penstock.files import FileEntry, file_table, part_name
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
@@ -18,11 +19,10 @@ from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import EDGES, Generator
 from penstock.pipelines.generate.options import RmatOptions, weight_range
-from penstock.pipelines.generate.pieces import Pieces, as_numbers
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.progress import Progress
-from penstock.writer import write_table
+from penstock.writer import GrowingGraph, write_table
 
 
 class RmatSource(EdgeSource):
@@ -85,16 +85,16 @@ class RmatGenerator(Generator):
         arcs = source.expected * (2 if options.undirected else 1)
         return arcs * 4 * (1 + len(source.columns)) + source.nodes * 12
 
-    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
+    def fill(self, graph: GrowingGraph, *, quiet: bool) -> None:
         """Write shards, nodes and labels."""
         options, source = self.options, self.source
         rules = EdgeRules(
             options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
         )
-        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
-        self.drawn, degrees, ids = builder.run()
-        pieces.nodes(functools.partial(_node_columns, options, ids, degrees))
-        pieces.add(
+        builder = ShardBuilder(source, rules, self.budget, quiet=quiet)
+        self.drawn, degrees, ids = builder.run(graph)
+        graph.node_rows(functools.partial(_node_columns, options, ids, degrees))
+        graph.add(
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,

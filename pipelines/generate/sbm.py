@@ -16,10 +16,9 @@ from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import SbmOptions
-from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.splits import split_nodes
-from penstock.writer import FEATURE_FILE_BYTES
+from penstock.writer import FEATURE_FILE_BYTES, GrowingGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,19 +86,19 @@ class SbmGenerator(Generator):
             self.budget.take(3 * min(features, FEATURE_FILE_BYTES), "a file of features")
         return source.expected * 8 + source.nodes * 20 + features
 
-    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
+    def fill(self, graph: GrowingGraph, *, quiet: bool) -> None:
         """Write shards, then labels, splits and features of nodes."""
         options, source = self.options, self.source
-        builder = ShardBuilder(pieces, source, EdgeRules(), self.budget, quiet=quiet)
-        self.drawn, _, _ = builder.run()
+        builder = ShardBuilder(source, EdgeRules(), self.budget, quiet=quiet)
+        self.drawn, _, _ = builder.run(graph)
         labels = source.labels()
         shares = (options.train, options.valid, options.test)
         split = split_nodes(np.arange(options.nodes, dtype=np.uint64), shares, options.seed)
-        pieces.nodes(partial(_node_columns, labels, split))
-        pieces.add(splits=count_splits(split))
+        graph.node_rows(partial(_node_columns, labels, split))
+        graph.add(splits=count_splits(split))
         if options.features != "none":
-            pieces.features(options.width, partial(_features, options, labels))
-        pieces.add(
+            graph.feature_rows(options.nodes, options.width, partial(_features, options, labels))
+        graph.add(
             labels="class",
             classes=tuple(f"b{block}" for block in range(options.blocks)),
             made=self.how,

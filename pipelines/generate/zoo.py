@@ -16,9 +16,8 @@ from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import ZooOptions
-from penstock.pipelines.generate.pieces import Pieces
 from penstock.progress import Progress
-from penstock.writer import SHARD_EDGES, row_cuts, write_shard, write_table
+from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard, write_table
 
 # SwarmGraph, table 3: of a million graphs, the number of each size and kind.
 SIZES = (32, 64, 128, 256, 512, 1024)
@@ -94,30 +93,30 @@ class ZooGenerator(Generator):
         self.budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in progress")
         return zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10
 
-    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
+    def fill(self, graph: GrowingGraph, *, quiet: bool) -> None:
         """Write shards, nodes, and graphs.parquet."""
         zoo = self.zoo
-        _write_shards(pieces, zoo, self.budget.threads, quiet=quiet)
-        pieces.nodes(zoo.node_columns)
-        pieces.add(_write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=self.how)
+        _write_shards(graph, zoo, self.budget.threads, quiet=quiet)
+        graph.node_rows(zoo.node_columns)
+        graph.add(_write_graphs(graph.root, zoo), graphs=zoo.graphs, made=self.how)
         kinds = {"rmat": generate_rules.RMAT, "random": generate_rules.RANDOM}
         counts = {name: int(np.sum(zoo.kinds == kind)) for name, kind in kinds.items()}
         self.drawn, self.details = self.edges, {"graphs": zoo.graphs, **counts}
 
 
-def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> None:
+def _write_shards(graph: GrowingGraph, zoo: Zoo, threads: int, *, quiet: bool) -> None:
     cuts = row_cuts(zoo.first_arc, SHARD_EDGES)
 
     def write(number: int) -> dict[str, Any]:
-        return write_shard(pieces.root, number, zoo.shard(*cuts[number]))
+        return write_shard(graph.root, number, zoo.shard(*cuts[number]))
 
     written = []
     with Progress("write graphs", total=zoo.graphs, unit="graphs", quiet=quiet) as progress:
         for (low, high), shard in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
             written.append(shard)
             progress.advance(high - low)
-    pieces.shards(written)
-    pieces.add(directed=False)
+    graph.shards(written)
+    graph.add(directed=False)
 
 
 def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:
