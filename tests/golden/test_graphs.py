@@ -5,7 +5,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,26 +83,6 @@ def test_etl_reads_triples_and_what_is_held_out():
         read = [(ids[a], relations[r], ids[b]) for a, r, b in zip(*found[name], strict=True)]
         assert sorted(set(read)) == sorted(set(part))
     assert csr.edges == len(set(parts["train"]))
-
-
-def test_etl_makes_zoos():
-    graphs = [nx.gnm_random_graph(5 + n, 6 + 2 * n, seed=n) for n in range(20)]
-    rows = [(f"g{n:02d}", a, b) for n, graph in enumerate(graphs) for a, b in graph.edges]
-    table = pd.DataFrame(rows, columns=["graph_id", "src", "dst"])
-    table.sample(frac=1, random_state=0).to_csv("zoo.csv", index=False)
-    assert run("etl zoo.csv zoo --format zoo")["graphs"] == 20
-    matrix, ids, about = (
-        adjacency("zoo"),
-        columns("zoo/nodes.parquet")["id"],
-        columns("zoo/graphs.parquet"),
-    )
-    for n, graph in enumerate(graphs):
-        rows = slice(about["first"][n], about["first"][n] + about["nodes"][n])
-        names = np.asarray(ids[rows])
-        block = matrix[rows, rows].tocoo()
-        found = zip(names[block.row].tolist(), names[block.col].tolist(), strict=True)
-        assert {*found} == {*graph.to_directed().edges}
-        assert about["edges"][n] == 2 * graph.number_of_edges()
 
 
 GENERATED = {

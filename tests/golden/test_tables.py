@@ -265,31 +265,6 @@ def test_several_files_and_matrices():
         assert made("m.npz") == [(1, 2, 0.5), (2, 3, 2.0)]
 
 
-NODES = """id,team,part,x,y
-1,a,train,0.5,1
-2,,val,,2
-3,b,TEST,1e1,nan
-4,-,,2,
-"""
-
-
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_node_tables(kind):
-    Path("e.csv").write_text("src,dst\n1,2\n2,3\n")
-    options = {"label": "team", "label_missing": "-", "split": "part"}
-    options |= {"feature_columns": ("x", "y"), "missing_features": "zero", "nodes": f"n.{kind}"}
-    Path("n.csv").write_text(NODES)
-    Path("n.tsv").write_text(NODES.replace(",", "\t"))
-    pd.read_csv("n.csv").to_parquet("n.parquet")
-    assert made("e.csv", **options) == NUMBERS
-    graph, nodes = penstock.Graph.open("g"), pq.read_table("g/nodes.parquet").to_pydict()
-    assert graph.manifest.classes == ("a", "b")
-    assert nodes["id"] == [1, 2, 3, 4]
-    assert nodes["label"] == [0, None, 1, None]
-    assert nodes["split"] == [0, 1, 2, None]
-    assert graph.features().tolist() == [[0.5, 1], [0, 2], [10, 0], [2, 0]]
-
-
 @pytest.mark.parametrize(
     ("labels", "kind", "found", "classes"),
     [
