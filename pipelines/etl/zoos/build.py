@@ -3,7 +3,7 @@
 1. ``read_runs``  every batch of the input is sorted by graph and written as a run
 2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by the counts of the runs
 3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
-4. ``join_shard``, ``write_tables``  counts are known, so ids over the whole zoo are known, and
+4. ``join_shard``, ``_write_tables``  counts are known, so ids over the whole zoo are known, and
    ranges become the files of a graph
 
 Graphs follow the user's graph ids in order, and the nodes of a graph their own ids. Ranges depend
@@ -162,7 +162,13 @@ def build_range(
 
 def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: int) -> Manifest:
     root = job.partial.result
-    firsts, nodes, edges = _graphs_in(ranges)
+    counts = [
+        [spill.take(folder, f"graph_{what}", np.int64) for folder in ranges]
+        for what in ("nodes", "edges")
+    ]
+    # The first graph of each range, the first node and edge of each graph, and the end of all.
+    firsts = offsets_of(np.array([len(part) for part in counts[0]]))
+    nodes, edges = (offsets_of(np.concatenate(parts)) for parts in counts)
     cuts = row_cuts(nodes + edges, shard_size)
     shards = [(low, high) for low, high in cuts if nodes[low] < nodes[high]] or [(0, 0)]
     bounds = np.array([*(low for low, _ in shards), len(nodes) - 1])
@@ -182,26 +188,9 @@ def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: 
         dtypes=dtypes | {"indices": str(id_dtype(int(nodes[-1])))},
         root=root,
     )
-    # One table each, in order: one task, which holds a row group at a time.
-    unsigned = [kind == "uint64" for kind in (job.layout.id_type, job.layout.graph_type)]
-    tables = job.connected.tasks(
-        "write nodes and graphs", write_tables, [(root, ranges, *unsigned)], [len(nodes)], "graphs"
-    )
-    made = replace(manifest_of(job, joined).with_files(tables[0]), graphs=len(nodes) - 1)
+    tables = _write_tables(job, ranges, nodes, edges)
+    made = replace(manifest_of(job, joined).with_files(tables), graphs=len(nodes) - 1)
     return with_tu_data(job, made) if job.format == "tu" else made
-
-
-def _graphs_in(ranges: list[Path]) -> tuple[Array, Array, Array]:
-    """Return the first graph of each range, the first node of each graph, and its first edge; each
-    with the end of all.
-    """
-    counts = [
-        [spill.take(folder, f"graph_{what}", np.int64) for folder in ranges]
-        for what in ("nodes", "edges")
-    ]
-    firsts = offsets_of(np.array([len(part) for part in counts[0]]))
-    nodes, edges = (offsets_of(np.concatenate(parts)) for parts in counts)
-    return firsts, nodes, edges
 
 
 def join_shard(
@@ -227,21 +216,18 @@ def join_shard(
     return write_shard(root, number, CSR(indptr, indices, **columns))
 
 
-def write_tables(
-    root: Path, ranges: list[Path], unsigned_ids: bool, unsigned_graphs: bool
-) -> list[FileEntry]:
+def _write_tables(job: EtlJob, ranges: list[Path], nodes: Array, edges: Array) -> list[FileEntry]:
     """Write nodes.parquet, with ``id`` in its graph and ``graph``, its number, and
     graphs.parquet, with the user's ``id``, ``first`` node, and counts of nodes and edges.
     """
     import pyarrow as pa
 
-    _, nodes, edges = _graphs_in(ranges)
-    graphs, number = len(nodes) - 1, id_dtype(len(nodes) - 1)
-
-    def ids(name: str, unsigned: bool) -> NodeIds:
-        return NodeIds([SortedIds.load(one, name) for one in ranges], None, unsigned=unsigned)
-
-    inside, named = ids("ids", unsigned_ids), ids("graphs", unsigned_graphs)
+    root, graphs = job.partial.result, len(nodes) - 1
+    inside, named = (
+        NodeIds([SortedIds.load(one, name) for one in ranges], None, unsigned=kind == "uint64")
+        for name, kind in (("ids", job.layout.id_type), ("graphs", job.layout.graph_type))
+    )
+    number = id_dtype(graphs)
 
     def of_nodes(start: int, stop: int) -> pa.Table:
         graph = np.searchsorted(nodes[1:], np.arange(start, stop), side="right").astype(number)
