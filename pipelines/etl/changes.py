@@ -111,11 +111,10 @@ def change_shard(
     number: int,
     start: int,
     stop: int,
-    base: Path,
-    old: int | None,
     added: Slices,
     gone: Slices,
     *,
+    base: Path,
     shape: Shape,
     unweighted: Shape,
     merging: Merging,
@@ -123,14 +122,14 @@ def change_shard(
     root: Path,
     done: Path,
 ) -> dict[str, Any]:
-    """Write the shard of rows ``start:stop``, some of shard ``old`` of the base or all new; a step
-    for ``once``.
+    """Write the shard of rows ``start:stop``, some of a shard of the base or all new; a step for
+    ``once``.
 
     since  the least time of edges that stay
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        rows = _base_rows(Graph.open(base), old, start, stop, shape)
+        rows = _base_rows(Graph.open(base), start, stop, shape)
         joining, _ = build_rows(added, number, shape, merging)
         first = Merging("first", merging.times, merging.directions)
         leaving, _ = build_rows(gone, number, unweighted, first)
@@ -140,9 +139,9 @@ def change_shard(
     return spill.once(done / f"{number:05d}", make)
 
 
-def _base_rows(base: Graph, old: int | None, start: int, stop: int, shape: Shape) -> CSR:
-    if old is not None:
-        shard = base.shard(old)
+def _base_rows(base: Graph, start: int, stop: int, shape: Shape) -> CSR:
+    if start < base.manifest.nodes:
+        shard = base.shard(sum(one.stop <= start for one in base.manifest.shards))
         last = shard.first_row + shard.rows
         found = shard.row_range(start - shard.first_row, min(stop, last) - shard.first_row)
         new = np.full(max(stop - last, 0), found.edges)
@@ -163,9 +162,7 @@ def _write_shards(
     gone: list[Slices],
 ) -> Manifest:
     """Write or link the shard of each bin."""
-    entries = base.manifest.shards
-    whole = {(entry.start, entry.stop): number for number, entry in enumerate(entries)}
-    stops = np.array([entry.stop for entry in entries])
+    whole = {(one.start, one.stop): number for number, one in enumerate(base.manifest.shards)}
     bounds = list(pairwise(shape.starts))
     results: dict[int, dict[str, Any]] = {}
     same = np.dtype(base.manifest.dtypes["indices"]) == shape.dtype
@@ -179,23 +176,13 @@ def _write_shards(
             results[one] = _link_shard(job.partial.result, one, base, whole[rows])
         else:
             changed.append(one)
-    olds = [int(np.searchsorted(stops, bounds[one][0], side="right")) for one in changed]
     made = job.connected.tasks(
         "change rows",
         change_shard,
-        [
-            (
-                one,
-                *bounds[one],
-                base.path,
-                old if old < len(entries) else None,
-                added[one],
-                gone[one],
-            )
-            for one, old in zip(changed, olds, strict=True)
-        ],
+        [(one, *bounds[one], added[one], gone[one]) for one in changed],
         [added[one].count + gone[one].count for one in changed],
         "edges",
+        base=base.path,
         shape=shape,
         unweighted=unweighted,
         merging=Merging.of(job.options),

@@ -13,10 +13,11 @@ from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.graph import load_npy
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape
-from penstock.splits import Fractions, split_edges
+from penstock.splits import split_edges
 from penstock.workers.resources.device import to_device
 from penstock.writer import with_shards, write_shard
 
@@ -31,14 +32,11 @@ EDGE_BYTES = 64
 class EdgeSplit:
     """How edges draw their split.
 
-    fractions  for train, valid and test
-    keys       a file: (nodes,) uint64 of the user's ids; relations: the same of their names
-    cuts       of a split by time: the first times of edges for validation and for test
+    keys  a file: (nodes,) uint64 of the user's ids; relations: the same of their names
+    cuts  of a split by time: the first times of edges for validation and for test
     """
 
-    fractions: Fractions
-    seed: int
-    directed: bool
+    options: EtlOptions
     keys: Path
     relations: Array | None
     cuts: tuple[Any, ...] | None = None
@@ -130,7 +128,8 @@ def build_rows(read: Slices, number: int, shape: Shape, merging: Merging) -> tup
 
 
 def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
-    sources = csr.sources()
+    sources, options = csr.sources(), split.options
+    assert options.split_edges is not None
     if split.cuts is not None:
         assert csr.times is not None
         valid, test = ((csr.times >= cut).astype(np.int8) for cut in split.cuts)
@@ -143,14 +142,14 @@ def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
             keys[sources],
             keys[csr.indices],
             named,
-            split.fractions,
-            split.seed,
-            directed=split.directed,
+            options.split_edges,
+            options.seed,
+            directed=bool(options.directed),
         )
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value
-        if not split.directed:
+        if not options.directed:
             mask &= sources <= csr.indices  # one direction represents both
         columns = {n: a[mask] for n, a in csr.columns() if n != "relations"}
         relations = None if csr.relations is None else csr.relations[mask]

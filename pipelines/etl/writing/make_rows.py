@@ -137,8 +137,7 @@ def build_shards(
         path = job.partial.scratch / f"{root.name}-keys.npy"
         np.save(path, ids.ordered(ids.named.keys()))
         names = id_keys(pa.array(job.relations)) if job.relations else None
-        directed = bool(options.directed)
-        split = EdgeSplit(options.split_edges, options.seed, directed, path, names, job.time_cuts)
+        split = EdgeSplit(options, path, names, job.time_cuts)
     folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     results = job.connected.tasks(
         title,
