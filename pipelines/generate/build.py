@@ -19,12 +19,7 @@ from penstock.errors import UsageError
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.pipelines.generate.budget import Budget, each
-from penstock.pipelines.generate.source import (
-    CHUNK,
-    BinnedKeys,
-    EdgeRules,
-    EdgeSource,
-)
+from penstock.pipelines.generate.source import CHUNK, BinnedKeys, EdgeRules, EdgeSource
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard
 

@@ -32,11 +32,7 @@ from penstock.pipelines.etl.writing.build import (
 )
 from penstock.pipelines.etl.writing.heldout import write_heldout
 from penstock.pipelines.etl.writing.merge import Merging
-from penstock.pipelines.etl.writing.shuffle import (
-    Shape,
-    make_shape,
-    shuffle_batch,
-)
+from penstock.pipelines.etl.writing.shuffle import Shape, make_shape, shuffle_batch
 from penstock.pipelines.etl.writing.trim import choose_nodes, load_shard, shuffle_shard, trims
 from penstock.sizes import need_memory
 from penstock.splits import id_keys

@@ -34,13 +34,7 @@ from penstock.pipelines.etl.writing.build import Slices, bins_of, manifest_of
 from penstock.pipelines.etl.writing.shuffle import Edges
 from penstock.pipelines.etl.writing.trim import choose_nodes, trims
 from penstock.pipelines.etl.zoos.rows import build_csr, only
-from penstock.pipelines.etl.zoos.runs import (
-    GraphRange,
-    Run,
-    choose_ranges,
-    read_runs,
-    take_ids,
-)
+from penstock.pipelines.etl.zoos.runs import GraphRange, Run, choose_ranges, read_runs, take_ids
 from penstock.pipelines.etl.zoos.tu import with_tu_data
 from penstock.sizes import need_memory
 from penstock.writer import row_cuts, write_rows, write_shard
@@ -57,7 +51,7 @@ _LEAST_RANGE = 64 << 20
 _EDGE_BYTES = 56
 
 
-def build_zoo(job: EtlJob, *, shard_size: int = SHARD_SIZE) -> Manifest:
+def build_zoo(job: EtlJob) -> Manifest:
     """Write the zoo into ``job.partial.result`` and return its manifest, not yet saved."""
     runs, samples = read_runs(job)
     rows = sum(rows for _, rows in samples)
@@ -88,7 +82,7 @@ def build_zoo(job: EtlJob, *, shard_size: int = SHARD_SIZE) -> Manifest:
     for run in runs:
         # What is known of it stays in done.json; no later step reads the rest.
         shutil.rmtree(run.folder, ignore_errors=True)
-    return _write(job, built[0]["dtypes"], folders, shard_size)
+    return _write(job, built[0]["dtypes"], folders)
 
 
 def build_range(
@@ -160,7 +154,7 @@ def build_range(
     return spill.once(folder, make)
 
 
-def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: int) -> Manifest:
+def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path]) -> Manifest:
     root = job.partial.result
     counts = [
         [spill.take(folder, f"graph_{what}", np.int64) for folder in ranges]
@@ -169,7 +163,7 @@ def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path], shard_size: 
     # The first graph of each range, the first node and edge of each graph, and the end of all.
     firsts = offsets_of(np.array([len(part) for part in counts[0]]))
     nodes, edges = (offsets_of(np.concatenate(parts)) for parts in counts)
-    cuts = row_cuts(nodes + edges, shard_size)
+    cuts = row_cuts(nodes + edges, SHARD_SIZE)
     shards = [(low, high) for low, high in cuts if nodes[low] < nodes[high]] or [(0, 0)]
     bounds = np.array([*(low for low, _ in shards), len(nodes) - 1])
     # The bounds of shards in each range.

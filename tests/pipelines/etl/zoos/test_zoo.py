@@ -1,7 +1,6 @@
 """A zoo of small graphs: each is the graph of its rows, whatever the pieces, ranges and shards."""
 
 import tempfile
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,9 +28,9 @@ from penstock.pipelines.tables import edge_lists
 def make_zoo(tmp_path, monkeypatch):
     """Make a zoo of tables, cut into batches, ranges and shards; return it opened."""
 
-    def make(tables, *, batch_rows=1000, row_bits=16, **options):
-        cuts = {name: options.pop(name) for name in {*options} & {"shard_size"}}
-        least = options.pop("range_rows", 1 << 20)
+    def make(
+        tables, *, batch_rows=1000, row_bits=16, range_rows=1 << 20, shard_size=1 << 24, **options
+    ):
         home = Path(tempfile.mkdtemp(dir=tmp_path))
         for number, table in enumerate(tables):
             pq.write_table(table, home / f"{number}.parquet", row_group_size=batch_rows)
@@ -41,8 +40,10 @@ def make_zoo(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(zoo_rows, "BIN_ROW_BITS", row_bits)
             patch.setattr(writer, "ROWS", 10)
-            patch.setattr(zoo_build, "choose_ranges", lambda some, _: choose_ranges(some, least))
-            patch.setattr(zoo_build, "build_zoo", partial(zoo_build.build_zoo, **cuts))
+            patch.setattr(
+                zoo_build, "choose_ranges", lambda some, _: choose_ranges(some, range_rows)
+            )
+            patch.setattr(zoo_build, "SHARD_SIZE", shard_size)
             etl(home, home.with_suffix(".graph"), format="zoo", **options)
         return Graph.open(home.with_suffix(".graph"))
 
