@@ -126,14 +126,15 @@ def write_run(table: pa.Table, folder: Path, _: EtlOptions) -> tuple[dict[str, A
     if "relation" in table.column_names:
         relations = {*table.column("relation").unique().drop_null().to_pylist()}
     graphs, starts, order = by_graph(table.column("graph"))
-    size, table = table.nbytes, table.drop_columns(["graph"])
+    table = table.drop_columns(["graph"])
     _write(table if order is None else table.take(as_arrow(order)), folder / _FILE)
     graphs.save(folder, "graphs")
     spill.put(folder, "starts", starts)
     some = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
     *names, last = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
     samples = list(zip(names, np.add.reduceat(np.diff(starts), some).tolist(), strict=True))
-    return {"bytes": size, "first": names[0], "last": last, "samples": samples}, relations
+    kept = {"bytes": table.nbytes, "first": names[0], "last": last, "samples": samples}
+    return kept, relations
 
 
 def choose_ranges(samples: Iterable[tuple[Any, int]], most: int) -> list[GraphRange]:
@@ -170,7 +171,7 @@ class SmallGraphs:
 
 
 def number_graphs(named: pa.ChunkedArray, rows: Array, table: pa.Table) -> SmallGraphs:
-    """Sort rows by graph, and number nodes; ``named`` graphs have so many ``rows`` each."""
+    """Sort a table by graph, and number nodes; ``rows``: how many each of the graphs has."""
     from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
     graphs, starts, order = by_graph(named, rows)
