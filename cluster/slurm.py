@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.options import flag, options
+from penstock.options import given_options, options, words_of
 from penstock.sizes import parse_bytes
 
 _JOB = Group("The batch job", sort_key=7)
@@ -161,31 +161,20 @@ def _exports(job: SlurmScript) -> Iterator[str]:
 
 
 def _command(spec: ClusterSpec, job: SlurmScript) -> Iterator[str]:
-    given = {
-        field.name: value
-        for field in fields(spec)
-        if field.name not in _SAID
-        and (value := getattr(spec, field.name)) != getattr(ClusterSpec(), field.name)
-    }
+    given = given_options(spec, passing=_SAID)
     starter = spec.mpiexec or "srun"
     if job.command and not _is_ours(job):
         # The user's own program reads it with ClusterSpec().configured().
         given |= {"cluster": "mpi", "mpiexec": starter}
         for name, value in given.items():
             # Dask reads Python literals; a string must stay a string.
-            text = repr(value if isinstance(value, (int, float)) else str(value))
-            yield f"export DASK_PENSTOCK__CLUSTER__{name.upper()}={shlex.quote(text)}"
+            yield f"export DASK_PENSTOCK__CLUSTER__{name.upper()}={shlex.quote(repr(value))}"
         yield 'export DASK_PENSTOCK__CLUSTER__WORKERS="$ranks"'
         yield f"exec {shlex.join(job.command)}"
         return
     command = job.command or ("penstock", "cluster", "start", "--foreground")
     words = shlex.join([*command, "--cluster", "mpi", "--mpiexec", starter])
-    more = shlex.join(
-        word
-        for name, value in given.items()
-        for word in ([flag(name)] if value is True else [flag(name), str(value)])
-    )
-    yield f'exec {words} -n "$ranks" {more}'.rstrip()
+    yield f'exec {words} -n "$ranks" {shlex.join(words_of(given))}'.rstrip()
 
 
 def _is_ours(job: SlurmScript) -> bool:

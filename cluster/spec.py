@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,15 @@ from pydantic import AfterValidator, Field
 from penstock.documents import read_yaml
 from penstock.errors import UsageError, warn
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
-from penstock.options import ClientPath, WorkerPath, flag, given_in, options, with_underscores
+from penstock.options import (
+    ClientPath,
+    WorkerPath,
+    flag,
+    given_in,
+    given_options,
+    options,
+    with_underscores,
+)
 from penstock.paths import client_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
@@ -144,11 +152,7 @@ class ClusterSpec:
     @property
     def given(self) -> frozenset[str]:
         """The options that differ from their defaults, without those of Dask's configuration."""
-        return frozenset(self.__dict__.get(_GIVEN, self._changed()))
-
-    def _changed(self) -> set[str]:
-        plain = ClusterSpec()
-        return {f.name for f in fields(self) if getattr(self, f.name) != getattr(plain, f.name)}
+        return frozenset(self.__dict__.get(_GIVEN, given_options(self)))
 
     def configured(self) -> ClusterSpec:
         """Return this with missing options taken from the YAML file or Dask's configuration.
@@ -170,7 +174,7 @@ class ClusterSpec:
             spec = replace(self, cluster="auto")._filled(
                 read_yaml(Path(self.cluster), "file of cluster options"), self.cluster
             )
-            given |= spec._changed()
+            given |= frozenset(given_options(spec))
         configuration = dask.config.get("penstock.cluster", None) or {}
         found = spec._filled(configuration, "Dask's configuration")
         object.__setattr__(found, _GIVEN, given)
@@ -182,7 +186,7 @@ class ClusterSpec:
                 f"the cluster options in {source}", expected="a mapping", got=type(values).__name__
             )
         values = with_underscores(values, source)
-        own = self._changed()  # explicit options win
+        own = given_options(self)  # explicit options win
         missing = {name: value for name, value in values.items() if name not in own}
         with given_in(source):
             return replace(self, **missing)
@@ -209,7 +213,7 @@ class ClusterSpec:
             An option was given that would be ignored.
         """
         place, plain, left = _place(kind), ClusterSpec(), {}
-        for name in self._changed():
+        for name in given_options(self):
             if place not in EFFECTS.get(name, {place}):
                 if name in self.given and (place, name, getattr(self, name)) not in _ANYWAY:
                     _without_effect(self, name, kind, place)

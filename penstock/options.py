@@ -15,7 +15,7 @@ Conditions under which options would be ignored are declared beside them, as ``R
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import (
@@ -148,6 +148,18 @@ def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, A
         if name not in passing and not _is_default(options, name):
             found[name] = value if isinstance(value, _PLAIN) else str(value)
     return found
+
+
+def words_of(given: Mapping[str, Any]) -> list[str]:
+    """Return options by name as the words of a command."""
+    words = []
+    for name, value in given.items():
+        if isinstance(value, bool):
+            words.append(flag(name if value else f"no_{name}"))
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [flag(name), str(each)]
+    return words
 
 
 def check_fractions(

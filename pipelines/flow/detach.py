@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.cluster.daemon.registry import TOKEN, find
 from penstock.cluster.running import log_tail
 from penstock.errors import PenstockError, UsageError
-from penstock.options import flag, given_options
+from penstock.options import given_options, words_of
 from penstock.output_lock import own_directory
 from penstock.paths import shown
 from penstock.pipelines.display import CountsReport
@@ -54,12 +54,14 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     own_directory(base)
     cluster = find(flow.spec.configured().cluster)
     token = {TOKEN: cluster.token} if cluster is not None and cluster.alive() else {}
+    given = given_options(options, passing=("detach",))
+    words = words_of({"from" if name == "first" else name: one for name, one in given.items()})
     log = base / f"{flow.name}.log"
     before = {run.name for run in all_runs(base)}  # one may have had the same process number
     with log.open("ab") as opened:
         begin = opened.tell()
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *_words(options)],
+            [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *words],
             stdin=subprocess.DEVNULL,
             stdout=opened,
             stderr=opened,
@@ -82,15 +84,3 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
         remedy=f"See {shown(log)}",
         got=log_tail(log, lines=3, begin=begin) or None,
     )
-
-
-def _words(options: RunOptions) -> list[str]:
-    """Return the options of a command as its words, but for ``--detach``."""
-    words: list[str] = []
-    for name, value in given_options(options, passing=("detach",)).items():
-        if isinstance(value, bool):
-            words.append(flag(name if value else f"no_{name}"))
-            continue
-        for each in value if isinstance(value, tuple) else (value,):
-            words += ["--from" if name == "first" else flag(name), str(each)]
-    return words
