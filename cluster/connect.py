@@ -18,6 +18,7 @@ from penstock.cluster.query import (
     answers_in_time,
     ask,
     loss_explained,
+    request,
     scheduler_gone,
 )
 from penstock.cluster.running import Running
@@ -320,10 +321,8 @@ def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
 
 
 def _check_answer(address: str, spec: ClusterSpec, used: Security | None) -> None:
-    from penstock.cluster.query import identity
-
     try:
-        identity(address, used, timeout=spec.start_timeout)
+        request(address, used, {"op": "identity"}, timeout=spec.start_timeout)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}",

@@ -42,7 +42,7 @@ def ask_workers(
     Drivers of flows are not asked: a stage may keep one from answering for long.
     """
     with answers_in_time(client) as seconds:
-        workers = client.run_on_scheduler(without_drivers, callback_timeout=seconds)
+        workers = list(client.run_on_scheduler(worker_names, callback_timeout=seconds))
         if not workers:
             return {}
         found = client.run(function, workers=workers, on_error=on_error, callback_timeout=seconds)
@@ -117,7 +117,7 @@ def answers(client: Client) -> bool:
     if client.status != "running":
         return False
     try:
-        client.run_on_scheduler(_nothing, callback_timeout=_ALIVE_SECONDS)
+        client.run_on_scheduler(nothing, callback_timeout=_ALIVE_SECONDS)
     except (OSError, TimeoutError):
         return False
     return True
@@ -154,15 +154,11 @@ def _silent_scheduler(client: Client, seconds: float) -> SilentScheduler:
     )
 
 
-def identity(address: str, used: Security | None, *, timeout: float) -> Any:
-    """Return a scheduler's description of itself; raise OSError or TimeoutError if none comes."""
-    return request(address, used, {"op": "identity"}, timeout=timeout)
-
-
 def request(address: str, used: Security | None, message: dict[str, Any], *, timeout: float) -> Any:
     """Return the reply of the server at ``address`` to one message, without a client.
 
-    A client would wait forever once the kernel has accepted its connection.
+    A client would wait forever once the kernel has accepted its connection; this raises OSError or
+    TimeoutError.
     """
     import asyncio
 
@@ -193,8 +189,8 @@ def by_value(function: Callable[..., Any]) -> Any:
 
 
 @by_value
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """Run on a scheduler that is to show that it answers."""
 
 
 @by_value
@@ -203,10 +199,10 @@ def _has_drivers(dask_scheduler: Scheduler) -> bool:
 
 
 @by_value
-def without_drivers(dask_scheduler: Scheduler) -> list[str]:
-    """Return the addresses of all workers but drivers; runs on the scheduler."""
+def worker_names(dask_scheduler: Scheduler) -> dict[str, str]:
+    """Return the names of all workers but drivers, by address; runs on the scheduler."""
     workers = dask_scheduler.workers.items()
-    return [address for address, state in workers if "driver" not in state.resources]
+    return {at: str(state.name) for at, state in workers if "driver" not in state.resources}
 
 
 @by_value

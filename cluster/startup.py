@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock import __version__
-from penstock.cluster.query import answers, ask, ask_scheduler, ask_workers, by_value, worker_gone
+from penstock.cluster.query import (
+    answers,
+    ask,
+    ask_scheduler,
+    ask_workers,
+    by_value,
+    worker_gone,
+    worker_names,
+)
 from penstock.cluster.running import Running
 from penstock.errors import ClusterError
 from penstock.progress import Progress
@@ -36,9 +44,9 @@ def prepare_workers(
     """
     from distributed.comm.core import CommClosedError
 
-    began = time.monotonic()
+    deadline = time.monotonic() + timeout
     while True:
-        wait_for_workers(client, running, timeout, began=began, quiet=quiet)
+        _wait(client, running, timeout, deadline, quiet=quiet)
         try:
             for step in steps:
                 step()
@@ -46,30 +54,23 @@ def prepare_workers(
         except CommClosedError as error:
             if not answers(client):
                 raise
-            failure = running.failure() if running.failure is not None else None
-            if failure is not None:
-                names = ask_scheduler(client, worker_names)
-                raise not_all(running, names, failure, timeout) from error
-            if time.monotonic() > began + timeout:
+            if time.monotonic() > deadline:
                 raise worker_gone(got=str(error)) from error
         quiet = True  # the start was already shown
         time.sleep(_POLL)  # until the scheduler has given up the worker
 
 
-def wait_for_workers(
-    client: Client, running: Running, timeout: float, *, quiet: bool, began: float | None = None
+def _wait(
+    client: Client, running: Running, timeout: float, deadline: float, *, quiet: bool
 ) -> None:
-    """Return when every worker has connected; else raise, with the missing ones and their log.
-
-    timeout  seconds from ``began``, a monotonic time, or from now
-    """
+    """Return when every worker has connected; else raise, with the missing ones and their log."""
     if running.workers is None:
         return
-    deadline, here = (time.monotonic() if began is None else began) + timeout, 0
+    here = 0
     with Progress("start workers", total=running.workers, unit="workers", quiet=quiet) as progress:
         while True:
             left = max(deadline - time.monotonic(), _LAST_WORD)
-            names = ask_scheduler(client, worker_names, timeout=left)
+            names = set(ask_scheduler(client, worker_names, timeout=left).values())
             progress.advance(len(names) - here)
             here = len(names)
             if here >= running.workers:
@@ -127,13 +128,6 @@ def _minor(version: str) -> str:
 
 
 # These travel by value, to processes that may lack penstock.
-
-
-@by_value
-def worker_names(dask_scheduler: Scheduler) -> set[str]:
-    """Return the names of all workers but drivers; runs on the scheduler."""
-    workers = dask_scheduler.workers.values()
-    return {str(state.name) for state in workers if "driver" not in state.resources}
 
 
 @by_value

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.cluster.daemon.registry import Registered, type_this
-from penstock.cluster.daemon.status import Status, Worker
+from penstock.cluster.daemon.status import Status
 from penstock.pipelines.display import table_text
 from penstock.sizes import format_bytes
 
@@ -60,7 +60,7 @@ class StatusReport:
                     **asdict(each.cluster),
                     "state": each.state,
                     "trouble": each.trouble or None,
-                    "present": [asdict(worker) for worker in each.present],
+                    "present": list(each.present),
                 }
                 for each in self.found
             ]
@@ -147,14 +147,11 @@ def _details(status: Status) -> str:
     return "\n".join(lines)
 
 
-def _worker(worker: Worker) -> tuple[str, ...]:
-    limit = format_bytes(worker.memory_limit) if worker.memory_limit else "none"
-    return (
-        worker.name,
-        worker.host,
-        str(worker.pid),
-        str(worker.threads),
-        format_bytes(worker.memory),
-        limit,
-        str(worker.tasks),
-    )
+def _worker(worker: dict[str, Any]) -> tuple[str, ...]:
+    limit = worker["memory_limit"]
+    shown = {
+        **worker,
+        "memory": format_bytes(worker["memory"]),
+        "memory_limit": format_bytes(limit) if limit else "none",
+    }
+    return tuple(map(str, shown.values()))

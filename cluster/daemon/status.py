@@ -20,22 +20,6 @@ ANSWER_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
-class Worker:
-    """One worker, as the scheduler sees it."""
-
-    name: str
-    host: str
-    pid: int
-    threads: int
-    memory: int
-    """bytes in use by its process"""
-    memory_limit: int
-    """limit in bytes; 0: no limit"""
-    tasks: int
-    """held or waited for"""
-
-
-@dataclass(frozen=True)
 class Status:
     """What is known of one cluster.
 
@@ -47,7 +31,8 @@ class Status:
 
     cluster: Registered
     state: str
-    present: tuple[Worker, ...] = ()
+    present: tuple[dict[str, Any], ...] = ()
+    """its workers, as ``_workers`` describes them"""
     trouble: str = ""
     """why a scheduler is silent"""
 
@@ -64,29 +49,29 @@ def _ask(cluster: Registered) -> Status:
     if cluster.address is None:
         return Status(cluster, "starting")
     try:
-        return Status(cluster, "running", _workers(cluster.address, cluster.tls))
+        return Status(cluster, "running", _ask_scheduler(cluster.address, cluster.tls))
     except (OSError, PenstockError) as error:
         late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
         trouble = f"no answer within {ANSWER_TIMEOUT:g} s" if late else str(error)
         return Status(cluster, "silent", trouble=trouble)
 
 
-def _workers(address: str, tls: str | None) -> tuple[Worker, ...]:
+def _ask_scheduler(address: str, tls: str | None) -> tuple[dict[str, Any], ...]:
     from distributed.protocol.pickle import dumps
 
     from penstock.cluster.security import security
 
-    message = {"op": "run_function", "function": dumps(_list_workers), "wait": True}
+    message = {"op": "run_function", "function": dumps(_workers), "wait": True}
     used = security(ClusterSpec(tls=Path(tls))) if tls else None
     answer = request(address, used, message, timeout=ANSWER_TIMEOUT)
     if answer["status"] != "OK":
         raise OSError(str(answer.get("text", "")).strip() or "the scheduler gave no reason")
-    found = [Worker(**values) for values in answer["result"]]
-    return tuple(sorted(found, key=lambda worker: (worker.host, len(worker.name), worker.name)))
+    found = answer["result"]
+    return tuple(sorted(found, key=lambda one: (one["host"], len(one["name"]), one["name"])))
 
 
-def _list_workers(dask_scheduler: Scheduler) -> list[dict[str, Any]]:
-    # Runs in the scheduler's process.
+def _workers(dask_scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Describe workers: memory and limit in bytes, 0: none; tasks are held or waited for."""
     return [
         {
             "name": str(worker.name),

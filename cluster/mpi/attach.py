@@ -11,17 +11,15 @@ from urllib.parse import urlsplit
 from penstock.cluster.addresses import is_here
 from penstock.cluster.count import NEEDS_PROCESSES
 from penstock.cluster.mpi.world import World
-from penstock.cluster.query import ask_scheduler
+from penstock.cluster.query import ask_scheduler, worker_names
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.startup import not_all, worker_names
+from penstock.cluster.startup import not_all
 from penstock.errors import ClusterError
 from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
-
-    from penstock.cluster.mpi.world import World
 
 _POLL = 0.02
 
@@ -64,7 +62,8 @@ def _wait(client: Client, world: World, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not world.connected():
         if world.failed is not None or time.monotonic() > deadline:
-            error = not_all(running, ask_scheduler(client, worker_names), world.failed, timeout)
+            names = set(ask_scheduler(client, worker_names).values())
+            error = not_all(running, names, world.failed, timeout)
             world.close()
             raise error
         time.sleep(_POLL)

@@ -30,11 +30,10 @@ from penstock.cluster.mpi.mpiexec import (
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.mpi.supervisor import Supervised
-from penstock.cluster.query import ask_scheduler
+from penstock.cluster.query import ask_scheduler, worker_names
 from penstock.cluster.running import log_tail
 from penstock.cluster.security.credentials import as_files
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.startup import worker_names
 from penstock.errors import SilentScheduler
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS
@@ -230,7 +229,8 @@ class World:
 
     def _names(self) -> set[str] | None:
         try:
-            return set(ask_scheduler(self._client, worker_names, timeout=_ANSWER_SECONDS))
+            found = ask_scheduler(self._client, worker_names, timeout=_ANSWER_SECONDS)
+            return set(found.values())
         except SilentScheduler:
             return None
         except Exception:  # the scheduler exited

@@ -207,12 +207,12 @@ class Engine:
         running.begun.unlink(missing_ok=True)
 
     def _free_workers(self) -> None:
-        from penstock.cluster.query import without_drivers
+        from penstock.cluster.query import worker_names
         from penstock.pipelines.flow.stage import free_memory
 
         client: Client = self._cluster["client"]
         with suppress(OSError, TimeoutError):  # of a worker that has just died
-            workers = client.run_on_scheduler(without_drivers)
+            workers = list(client.run_on_scheduler(worker_names))
             if workers:
                 client.run(free_memory, workers=workers, wait=False, on_error="ignore")
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.cluster.query import ask_scheduler, of_pieces, scheduler_gone
+from penstock.cluster.query import ask_scheduler, nothing, of_pieces, scheduler_gone
 from penstock.errors import ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.system_errors import MORE_MEMORY, from_system
@@ -85,12 +85,8 @@ def _as_completed(futures: list[Future], client: Client) -> Iterator[Future]:
             continue
         time.sleep(_POLL)
         if time.monotonic() - asked > _ASK_EVERY:
-            ask_scheduler(client, _answer)
+            ask_scheduler(client, nothing)
             asked = time.monotonic()
-
-
-def _answer() -> None:
-    """Run on the scheduler."""
 
 
 def _as_user_sees(error: BaseException, title: str) -> BaseException:
