@@ -134,11 +134,11 @@ class Engine:
     def has_room(self, stage: StageSpec) -> bool:
         """Return whether a driver is free, and nothing runs that wants the same as the stage."""
         running = [one.stage for one in self._running.values()]
-        gpus = sum(one.gpus for one in running) + stage.gpus
+        gpus = sum(one.keys.gpus for one in running) + stage.keys.gpus
         return (
             len(running) < self._cluster["drivers"].connected()
             and not (stage.gang and any(one.gang for one in running))
-            and (not stage.gpus or gpus <= gpus_of(self.flow))
+            and (not stage.keys.gpus or gpus <= gpus_of(self.flow))
         )
 
     def start(self, stage: StageSpec, order: dict[str, Any]) -> None:
@@ -186,7 +186,7 @@ class Engine:
 
     def _late(self) -> tuple[str, dict[str, Any]] | None:
         for name, running in self._running.items():
-            limit = running.stage.timeout
+            limit = running.stage.keys.timeout
             with suppress(FileNotFoundError):  # it waits for its driver
                 if limit is not None and time.time() > running.begun.stat().st_mtime + limit:
                     self._end(running)
@@ -228,10 +228,10 @@ def _lost(stage: str, got: str | None) -> PenstockError:
 
 def check_gpus(flow: Flow) -> None:
     """Refuse stages that need more GPUs than exist."""
-    most = max((stage.gpus for stage in flow.stages.values()), default=0)
+    most = max((stage.keys.gpus for stage in flow.stages.values()), default=0)
     there = gpus_of(flow) if most else 0
     if most > there:
-        name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
+        name = next(stage.name for stage in flow.stages.values() if stage.keys.gpus == most)
         raise CapacityError(
             f"stage {name} needs {most} GPUs",
             expected=f"at most {there}, the available ones",

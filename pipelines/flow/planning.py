@@ -125,7 +125,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
 
 
 def _places(flow: Flow, stage: StageSpec) -> list[Place]:
-    return [place_of(flow, flow.destination(one)) for one in stage.publish]
+    return [place_of(flow, flow.destination(one)) for one in stage.keys.publish]
 
 
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Publisher:
         self._places = {
             (name, self._near(destination)): place_of(flow, destination)
             for name, stage in flow.stages.items()
-            for destination in map(flow.destination, stage.publish)
+            for destination in map(flow.destination, stage.keys.publish)
         }
 
     def recover(self) -> None:

@@ -296,7 +296,7 @@ class FlowRun:
                 self._display.say(f"{stage.name}: {error['what']}: made whole")
                 turn.why_whole, turn.resume = str(error["what"]), False
                 return False
-            if turn.attempt < stage.retries and not answer.get("usage"):
+            if turn.attempt < stage.keys.retries and not answer.get("usage"):
                 self._display.end(stage.name)
                 self._display.say(f"{stage.name}: {error['what']}: trying again")
                 turn.not_before = time.monotonic() + min(2.0**turn.attempt, 60)
@@ -376,7 +376,7 @@ class FlowRun:
         stale = [name for name, one in self.outcomes.items() if one["state"] == State.NOT_CHOSEN]
         if not stale:
             self._publisher.publish(record, self.contents)
-        elif any(stage.publish for stage in self.flow.stages.values()):
+        elif any(stage.keys.publish for stage in self.flow.stages.values()):
             self._display.say(f"nothing is published, as {stale[0]} is not up to date")
 
 
@@ -437,7 +437,7 @@ def order_of(
     return {
         "name": stage.name,
         "job": None if stage.job is None else stage.job.name,
-        "python": stage.python,
+        "python": stage.keys.python,
         "home": str(flow.home),
         "inputs": [flow.path_of(one) for one in stage.inputs],
         "out": str(flow.output(stage.name)),
@@ -450,7 +450,7 @@ def order_of(
 def check_of(flow: Flow, names: Iterable[str]) -> Check:
     """Return a check of the functions of stages."""
     stages = [flow.stages[name] for name in names]
-    return Check([order_of(flow, stage) for stage in stages if stage.python is not None])
+    return Check([order_of(flow, stage) for stage in stages if stage.job is None])
 
 
 def _plain(error: BaseException) -> dict[str, Any]:

@@ -103,13 +103,13 @@ class FlowState:
                 inputs[one.path] = self.digest(one.path)
             else:
                 inputs[f"{one.stage}/{one.path}".rstrip("/")] = contents[one.stage]
-        for name in (*stage.uses, *stage.after):
+        for name in (*stage.uses, *stage.keys.after):
             inputs[name] = contents[name]
         for path in _files_named(stage, self.flow):
             if path not in inputs and (content := self.digest(path)) != _ABSENT:
                 inputs[path] = content
-        if stage.python is not None:
-            inputs |= _code(self.flow.home, stage.python.partition(":")[0])
+        if stage.keys.python is not None:
+            inputs |= _code(self.flow.home, stage.keys.python.partition(":")[0])
         options = json.loads(json.dumps(stage.options, default=str))
         return Made(stage.title, options, inputs, _VERSION)
 

@@ -66,37 +66,31 @@ class Input:
 class StageSpec:
     """One stage, checked.
 
-    job       what it runs; None: the function ``python``, as module:function
-    options   as in the file
-    after     stages that must have run before, whose outputs it does not read
+    keys      the file's, with variables replaced
+    job       what it runs; None: the function ``keys.python``, as module:function
     uses      stages whose outputs its options name, as {{stage.NAME}}
     incremental  whether it starts from its previous output, unless it is made whole
     """
 
     name: str
+    keys: StageKeys
     job: Job[Any] | None
-    python: str | None
     inputs: tuple[Input, ...]
     options: dict[str, Any]
-    after: tuple[str, ...] = ()
-    uses: tuple[str, ...] = ()
-    gates: tuple[Gate, ...] = ()
-    publish: tuple[str, ...] = ()
-    retries: int = 0
-    gpus: int = 0
-    timeout: float | None = None
-    incremental: bool = False
+    uses: tuple[str, ...]
+    gates: tuple[Gate, ...]
+    incremental: bool
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The stages that must be done before this one."""
         named = [one.stage for one in self.inputs if one.stage is not None]
-        return tuple(dict.fromkeys([*named, *self.uses, *self.after]))
+        return tuple(dict.fromkeys([*named, *self.uses, *self.keys.after]))
 
     @property
     def title(self) -> str:
         """What it runs, in a word or two."""
-        return f"python {self.python}" if self.job is None else self.job.name
+        return f"python {self.keys.python}" if self.job is None else self.job.name
 
     @property
     def previous(self) -> bool:
@@ -454,16 +448,15 @@ def _stage(
                 expected="{{stage.NAME}} in an option of a job, or in input",
             )
     inputs = tuple(_input(one, given, name, where) for one in keys.input)
-    after = keys.after
     options = dict(keys.model_extra or {})
     uses = tuple(sorted(set(_named_stages(options))))
-    for one in (*after, *uses):
+    for one in (*keys.after, *uses):
         if one not in given:
             raise UsageError(
                 f"{where} names the stage {one!r}, which does not exist",
                 expected=f"one of {', '.join(given)}",
             )
-    needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
+    needed = [one.stage for one in inputs if one.stage is not None] + [*keys.after, *uses]
     for one in needed:
         _stage(one, flow, made, names, path, (*above, name))
     job = None
@@ -473,21 +466,16 @@ def _stage(
         job = _checked_job(keys.job, before, inputs, options, where)
     spec = StageSpec(
         name=name,
+        keys=keys,
         job=job,
-        python=keys.python,
         inputs=inputs,
         options=options,
-        after=after,
         uses=uses,
         gates=tuple(
             _gate(metric, one, where)
             for metric, expected in keys.expect.items()
             for one in (expected if isinstance(expected, list) else [expected])
         ),
-        publish=keys.publish,
-        retries=keys.retries,
-        gpus=keys.gpus,
-        timeout=keys.timeout,
         incremental=_is_incremental(job, options, flow, keys, where),
     )
     if any(map(is_previous, options.values())) and (job is None or not spec.own):
@@ -497,7 +485,7 @@ def _stage(
             if job is None
             else "Name the output of a stage, or a path",
         )
-    if spec.publish and not spec.own:
+    if keys.publish and not spec.own:
         raise UsageError(
             f"{where} writes no output that could be published", remedy="Publish its input stage"
         )

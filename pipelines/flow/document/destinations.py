@@ -35,7 +35,7 @@ def check_destinations(flow: Flow) -> None:
     closed |= {f"the output of stage {name}": output for name, output in outputs.items()}
     places: dict[Path, str] = {}
     for stage in flow.stages.values():
-        for destination in map(flow.destination, stage.publish):
+        for destination in map(flow.destination, stage.keys.publish):
             local = "://" not in destination
             path = Path(destination).resolve() if local else Path(os.path.normpath(destination))
             for other, name in places.items():
