@@ -214,6 +214,22 @@ def read_file_table(table: dict[str, dict[str, Any]]) -> dict[str, FileEntry]:
     return {name: FileEntry(name, **entry) for name, entry in table.items()}
 
 
+def shown_files(output: Path, *, links: bool = False) -> dict[str, Path]:
+    """Return the files of an output by their names within it; what is hidden is left out.
+
+    links  whether symbolic links to folders are followed
+    """
+    if output.is_file():
+        return {output.name: output}
+    found = {}
+    for folder, inner, names in os.walk(output, followlinks=links):
+        inner[:] = sorted(one for one in inner if not one.startswith("."))
+        for path in (Path(folder, one) for one in sorted(names) if not one.startswith(".")):
+            if path.is_file():
+                found[path.relative_to(output).as_posix()] = path
+    return found
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal (like ``sha256sum``)."""
     with path.open("rb") as file:

@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import OutputExists, PenstockError
-from penstock.files import save_json
+from penstock.files import save_json, shown_files
 from penstock.output_lock import output_lock
 from penstock.sizes import need_disk
 
@@ -93,8 +93,9 @@ class Place:
                 return False
             found = self._system.find(f"{self._root}/{version}", detail=True)
             there = {str(name): int(one["size"]) for name, one in found.items()}
-        files = {name: path.stat().st_size for name, path in _files(output)}
-        return there == {f"{self._root}/{version}/{name}": size for name, size in files.items()}
+        files = shown_files(output, links=True).items()
+        own = {f"{self._root}/{version}/{name}": path.stat().st_size for name, path in files}
+        return there == own
 
     def refuse_others(self) -> None:
         """Raise OutputExists if the place is another flow's, or has other files."""
@@ -129,9 +130,9 @@ class Place:
 
     def put(self, output: Path, version: str) -> None:
         """Copy an output, which no reader is shown yet."""
-        files = _files(output)
+        files = shown_files(output, links=True)
         if self.local:
-            size = sum(path.stat().st_size for _, path in files)
+            size = sum(path.stat().st_size for path in files.values())
             need_disk(Path(self.destination), size, f"a copy of {output} in {self}")
         to = f"{self._root}/{version}"
         target = f"{self._root}/.{version}.partial" if self.local else to
@@ -139,7 +140,7 @@ class Place:
             if self.local:
                 self.remove(f".{version}.partial")
             self._system.makedirs(target, exist_ok=True)
-            for name, path in files:
+            for name, path in files.items():
                 there = f"{target}/{name}"
                 self._system.makedirs(there.rpartition("/")[0], exist_ok=True)
                 self._system.put_file(str(path), there)
@@ -282,18 +283,6 @@ class Place:
 def version_of(run: str, date: str) -> str:
     """Return the name of what a run publishes."""
     return f"{date}-{run}"
-
-
-def _files(output: Path) -> list[tuple[str, Path]]:
-    """Return the files of an output by their names within it; what is hidden is left out."""
-    if not output.is_dir():
-        return [(output.name, output)]
-    found = []
-    for folder, inner, names in os.walk(output, followlinks=True):
-        inner[:] = sorted(one for one in inner if not one.startswith("."))
-        paths = [Path(folder, one) for one in sorted(names) if not one.startswith(".")]
-        found += [(path.relative_to(output).as_posix(), path) for path in paths]
-    return found
 
 
 def _sync(path: Path) -> None:

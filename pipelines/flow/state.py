@@ -22,7 +22,7 @@ from typing import Any
 from penstock import __version__
 from penstock.documents import read_record
 from penstock.errors import PenstockError
-from penstock.files import remove, save_json, sha256_of
+from penstock.files import remove, save_json, sha256_of, shown_files
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import HIDDEN, NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
@@ -322,16 +322,8 @@ def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
 
     Partitions are made inside of a graph, and a run's evaluation inside of the run.
     """
-    if output.is_file():
-        return {".": output.stat().st_size}
-    found = {}
-    for folder, inner, names in os.walk(output):
-        inner[:] = sorted(one for one in inner if not one.startswith("."))
-        for name in names:
-            if not name.startswith("."):
-                path = Path(folder, name)
-                found[str(path.relative_to(output))] = path.stat().st_size if whole else 0
-    return found
+    files = shown_files(output).items()
+    return {name: path.stat().st_size if whole else 0 for name, path in files}
 
 
 def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
@@ -361,15 +353,8 @@ def matched(path: str) -> list[Path]:
         named = [Path(one) for one in glob.glob(path, recursive=True)]  # noqa: PTH207
     files: list[Path] = []
     for one in named:
-        if one.is_dir():
-            files += [p for p in one.rglob("*") if p.is_file() and not _hidden(p, one)]
-        else:
-            files.append(one)
+        files += shown_files(one).values() if one.is_dir() else [one]
     return sorted(files)
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _remote(url: str) -> str:
