@@ -274,7 +274,11 @@ def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
 
 def by_date(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return runs by the day that they are of, those of one day as they began."""
-    return sorted(runs, key=lambda run: (run.date, began(run), run.name))
+    return sorted(runs, key=_order)
+
+
+def _order(run: RunRecord) -> tuple[str, float, str]:
+    return run.date, began(run), run.name
 
 
 def began(run: RunRecord) -> float:
@@ -287,18 +291,28 @@ def _folders(base: Path) -> Iterator[Path]:
         yield from (one for one in base.iterdir() if one.is_dir())
 
 
+def older(run: RunRecord) -> list[RunRecord]:
+    """Return the runs of this series before a run, by date."""
+    runs = by_date(all_runs(run.folder.absolute().parent, run.series[0]))
+    return [one for one in runs if one.series == run.series and _order(one) < _order(run)]
+
+
 def previous_metrics(run: RunRecord, stage: str) -> dict[str, float]:
     """Return the metrics of a stage in the last run of this series that passed, of an earlier day.
 
     They are empty if there is none.
     """
-    runs = by_date(all_runs(run.folder.parent, run.series[0]))
-    found = (
-        one.metrics(stage)
-        for one in reversed(runs)
-        if one.date < run.date and one.state == State.PASSED and one.series == run.series
-    )
-    return next(filter(None, found), {})
+    runs = [one for one in older(run) if one.date < run.date and one.state == State.PASSED]
+    return next(filter(None, (one.metrics(stage) for one in reversed(runs))), {})
+
+
+def gates_of(run: RunRecord) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the gates of a run by stage and metric."""
+    found = defaultdict(list)
+    for name, stage in run.stages.items():
+        for gate in stage.get("gates", []):
+            found[name, gate["metric"]].append(gate)
+    return found
 
 
 def find_run(base: Path, name: str | None) -> RunRecord:

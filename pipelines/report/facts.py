@@ -23,8 +23,8 @@ from penstock.pipelines.flow.records import (
     ENDED_WELL,
     RunRecord,
     State,
-    all_runs,
-    began,
+    gates_of,
+    older,
     shown_state,
 )
 from penstock.pipelines.flow.report import reason_of
@@ -53,25 +53,15 @@ class Facts:
     logs: str = "logs"
 
     @cached_property
-    def runs(self) -> list[RunRecord]:
-        """The runs of the same flow, by date."""
-        found = all_runs(self.run.folder.absolute().parent, self.run.series[0])
-        return sorted((one for one in found if one.series == self.run.series), key=_order)
-
-    @cached_property
     def older(self) -> list[RunRecord]:
         """Those before it."""
-        return [one for one in self.runs if _order(one) < _order(self.run)]
+        return older(self.run)
 
     @property
     def before(self) -> RunRecord | None:
         """The last of them that passed; if none did, the last."""
         passed = [one for one in self.older if one.state == State.PASSED]
         return next(reversed(passed or self.older), None)
-
-
-def _order(run: RunRecord) -> tuple[str, float, str]:
-    return run.date, began(run), run.name
 
 
 # Sections of the page, in their order
@@ -159,7 +149,6 @@ def _home(run: RunRecord) -> Path:
 def gates(facts: Facts) -> Iterator[Table | str]:
     """Return every gate with its threshold, and its metric over the last runs."""
     rows: list[tuple[Any, ...]] = []
-    trends: dict[tuple[str, str], list[dict[str, Any]]] = {}
     runs = [*facts.older[1 - _TREND :], facts.run]
     for name, stage in facts.run.stages.items():
         for gate in stage.get("gates", []):
@@ -174,14 +163,14 @@ def gates(facts: Facts) -> Iterator[Table | str]:
             )
             result = Cell("met" if met else "accepted" if accepted else "not met", good=met)
             rows.append((name, result, metric, gate["expected"], gate["value"], line, note))
-            trends.setdefault((name, metric), []).append(gate)
     if not rows:
         return
     heads = ["Stage", "Gate", "Metric", "Expected", "Value", "Last runs, oldest first", "Note"]
     if not any(note for *_, note in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     yield Table("Gates, and their metrics over the last runs", heads, rows, open=True)
-    yield from [one for key, own in trends.items() if (one := trend(runs, key, own))][:_MOST_TRENDS]
+    trends = [trend(runs, key, own) for key, own in gates_of(facts.run).items()]
+    yield from [one for one in trends if one][:_MOST_TRENDS]
 
 
 def gate_value(run: RunRecord, stage: str, metric: str) -> float | None:
@@ -224,8 +213,7 @@ def changes(facts: Facts) -> Iterator[Table | str]:
         yield f"No {'metric differs from' if compared else 'stage has metrics here and in'} {was}."
         return
     yield f"Compared with {was}."
-    stages = facts.run.stages.items()
-    gated = {(name, gate["metric"]) for name, one in stages for gate in one.get("gates", [])}
+    gated = gates_of(facts.run)
 
     def in_gate(stage: str, metric: str) -> bool:  # which may name the end of a metric's path
         return any(f".{metric}".endswith(f".{end}") for name, end in gated if name == stage)

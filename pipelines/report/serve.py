@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from penstock.cluster.dashboard import LOOPBACK_HOST
 from penstock.errors import UsageError
-from penstock.pipelines.flow.records import RunRecord, State, all_runs
+from penstock.pipelines.flow.records import RunRecord, State, all_runs, gates_of
 from penstock.pipelines.report.command import NAME
 from penstock.pipelines.report.content import Cell, Section, Table, seconds
 from penstock.pipelines.report.facts import trend
@@ -185,11 +185,7 @@ def _trends(runs: list[RunRecord]) -> list[Section]:
         own = sorted(own, key=lambda run: run.date)[-_TREND:]
         gated: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for run in own:
-            of_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
-            for name, stage in run.stages.items():
-                for gate in stage.get("gates", []):
-                    of_run.setdefault((name, gate["metric"]), []).append(gate)
-            gated |= of_run
+            gated |= gates_of(run)
         tables = [made for key, gates in gated.items() if (made := trend(own, key, gates))]
         if tables:
             found.append(Section(f"Trends of {flow}", tables))

@@ -515,5 +515,5 @@ def test_runs_are_ordered_and_compared_over_summer_time(home):
         stages = {"a": {"job": "walk", "state": "done", "metrics": {"m": value}}}
         keep_record(base, name, date=began[:10], began=began, stages=stages)
     assert [one.name for one in all_runs(base)][-1] == "f-20261025-021500"
-    now = {"flow": "f", "series": "f", "date": "2026-10-26"}
+    now = {"flow": "f", "series": "f", "date": "2026-10-26", "began": "2026-10-26T02:00:00+01:00"}
     assert previous_metrics(RunRecord(base / "now", now), "a") == {"m": 2}
