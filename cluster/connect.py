@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.ended import forgotten_at_the_end
 from penstock.cluster.query import (
     SILENT_SECONDS,
     answers_in_time,
@@ -90,7 +91,7 @@ def connect(
     if kind == "threads":
         from penstock.cluster.threads import open_threads
 
-        with open_threads(spec, on_gpu=on_gpu) as client:
+        with forgotten_at_the_end(), open_threads(spec, on_gpu=on_gpu) as client:
             client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
             yield client
         return
@@ -106,7 +107,6 @@ def open_cluster(
     """Give the client of a scheduler, and what starts its workers and waits for them."""
     from penstock.caches import have_home
     from penstock.cluster.devices import warn_of_unused_gpus
-    from penstock.cluster.ended import forgotten_at_the_end
     from penstock.cluster.startup import check_versions, prepare_workers
 
     def start() -> None:

@@ -21,16 +21,11 @@ def forgotten_at_the_end() -> Iterator[None]:
     try:
         yield
     finally:
-        forget_ended_servers()
+        from distributed import core
 
-
-def forget_ended_servers() -> None:
-    """Empty the caches that hold ended servers; running ones fill them again."""
-    from distributed import core
-
-    clear = getattr(getattr(core, "_expects_comm", None), "cache_clear", None)
-    if clear is not None:  # a private name, which may disappear
-        clear()
-    for folder in list(sys.path_importer_cache):
-        if _THEIRS in folder and not Path(folder).exists():
-            sys.path_importer_cache.pop(folder, None)
+        clear = getattr(getattr(core, "_expects_comm", None), "cache_clear", None)
+        if clear is not None:  # a private name, which may disappear
+            clear()  # running ones fill it again
+        for folder in list(sys.path_importer_cache):
+            if _THEIRS in folder and not Path(folder).exists():
+                sys.path_importer_cache.pop(folder, None)

@@ -29,10 +29,6 @@ def log_tail(log: Path, *, lines: int = 20, begin: int = 0) -> str:
     return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
 
-def _nothing() -> str:
-    return ""
-
-
 @dataclass
 class Running:
     """A cluster that accepts clients."""
@@ -43,7 +39,7 @@ class Running:
     security: Security | None = None
     attach: Callable[[Client], None] | None = None
     """Called with the client before workers are waited for."""
-    log: Callable[[], str] = _nothing  # last lines of its workers
+    log: Callable[[], str] = str  # last lines of its workers
     missing: Callable[[set[str]], list[str]] | None = None
     """Given the connected workers' names, return the missing ones: `rank 3 on host h2`."""
     failure: Callable[[], str | None] | None = None

@@ -92,12 +92,9 @@ def _options(spec: ClusterSpec, folder: Path) -> dict[str, Any]:
 
 def _close(cluster: Any) -> None:
     """End a cluster, at any point of its start."""
-    from penstock.cluster.ended import forget_ended_servers
-
     if hasattr(cluster, "workers"):
         with suppress(TimeoutError):
             cluster.close(timeout=_CLOSE_SECONDS)
         # After an interrupted start it keeps running, and would log that its folder is missing.
         if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
             workdir.release()
-    forget_ended_servers()
