@@ -129,10 +129,6 @@ def launch(
     An error in the daemon is raised here, with the end of the log as a note. After two seconds,
     ``notify`` is called with what is still missing.
     """
-    # The daemon's claim decides; this check only avoids a start that must fail.
-    there = registry.find(name)
-    if there is not None and there.alive():
-        raise registry.taken(there)
     folder, token = registry.draft(), secrets.token_hex(8)
     order = {
         "name": name,

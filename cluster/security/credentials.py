@@ -55,10 +55,14 @@ def make_credentials(folder: Path) -> Path:
     shown, key = certificate()
     folder.mkdir(mode=0o700)
     for name, text in (("ca.pem", shown), ("cert.pem", shown), ("key.pem", key)):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(folder / name, flags, 0o600), "wb") as file:
-            file.write(text)
+        _write(folder / name, text)
     return folder
+
+
+def _write(path: Path, text: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(text)
 
 
 def as_files(used: Security, folder: Path) -> Security:
@@ -72,9 +76,7 @@ def as_files(used: Security, folder: Path) -> Security:
     for name, text in _parts(used):
         files[name] = text
         if text is not None and "\n" in text:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(folder / name, flags, 0o600), "w") as file:
-                file.write(text)
+            _write(folder / name, text.encode())
             files[name] = str(folder / name)
     return Security(**files)
 

@@ -19,7 +19,6 @@ from penstock.output_lock import own_directory
 from penstock.paths import shown
 from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.records import FOLDER, all_runs
 from penstock.pipelines.flow.run import check_of
@@ -47,7 +46,6 @@ class Detached(CountsReport):
 def detach(flow: Flow, options: RunOptions) -> Detached:
     """Start the run of a flow that was read, and return when it has its record."""
     options.check(flow)
-    check_gpus(flow)
     with check_of(flow, options.chosen(flow)) as check:
         check.passed()
     base = flow.home / FOLDER
