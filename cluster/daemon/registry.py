@@ -170,7 +170,7 @@ def find(name: str) -> Registered | None:
     return max(named, key=lambda entry: (entry.host == here, entry.started_at), default=None)
 
 
-def this_process(name: str, kind: str, token: str = "", **more: Any) -> Registered:
+def this_process(name: str, kind: str, token: str, **more: Any) -> Registered:
     """Return the entry of a cluster that this process is going to start."""
     ticks = process_start(os.getpid())
     assert ticks is not None
@@ -183,18 +183,25 @@ def this_process(name: str, kind: str, token: str = "", **more: Any) -> Register
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         penstock=__version__,
         python=".".join(map(str, sys.version_info[:3])),
-        token=token or secrets.token_hex(8),
+        token=token,
         **more,
     )
 
 
-def draft() -> Path:
-    """Return a new folder in the registry for a cluster without an entry yet."""
-    for one in (state_home(), state_folder()):
+def draft(token: str) -> Path:
+    """Return the folder in the registry for a cluster without an entry yet."""
+    for one in (state_home(), state_folder(), folder := _draft(token)):
         one.mkdir(parents=True, mode=0o700, exist_ok=True)
-    folder = state_folder() / f".{secrets.token_hex(6)}.starting"
-    folder.mkdir(mode=0o700)
     return folder
+
+
+def is_draft(token: str) -> bool:
+    """Return whether a cluster with this token has such a folder."""
+    return _draft(token).is_dir()
+
+
+def _draft(token: str) -> Path:
+    return state_folder() / f".{token}.starting"
 
 
 def claim(entry: Registered, folder: Path) -> Registered | None:

@@ -167,10 +167,10 @@ def test_the_foreground_ends_at_a_signal(number, state):
 
 
 def test_a_cluster_of_another_host(state):
-    mine = registry.this_process("default", "mpi")
+    mine = registry.this_process("default", "mpi", "far")
     # No process listens there; on its own host the daemon may still run.
     there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
-    registry.claim(there, registry.draft())
+    registry.claim(there, registry.draft("far"))
     assert run(["cluster", "status"]) == 0
     assert run(["cluster", "stop"]) == 1
     assert run(["cluster", "stop", "--all"]) == 0

@@ -24,13 +24,13 @@ def state(tmp_path, monkeypatch):
 
 
 def put(entry):
-    claim(entry, draft())
+    claim(entry, draft(entry.token))
     return entry
 
 
 def dead(name="default", **more):
     """An entry whose daemon has ended: this process is another than that of its number."""
-    entry = registry.this_process(name, "local")
+    entry = registry.this_process(name, "local", "a")
     return replace(entry, pid_started=entry.pid_started - 1, **more)
 
 
@@ -45,7 +45,7 @@ def test_no_name_leads_out_of_the_folder(name):
         check_name(name)
     except UsageError:
         return
-    assert registry.this_process(name, "local").folder.parent == registry.state_folder()
+    assert registry.this_process(name, "local", "a").folder.parent == registry.state_folder()
 
 
 # -- alive, dead, elsewhere -----------------------------------------------------------------------
@@ -71,11 +71,11 @@ def test_processes_are_distinguished_by_when_they_began():
 
 def test_of_many_claims_one_succeeds(state):
     put(dead())
-    entries = [registry.this_process("default", "local") for _ in range(8)]
+    entries = [registry.this_process("default", "local", str(i)) for i in range(8)]
     start, won, lost = threading.Barrier(8), [], []
 
     def race(entry):
-        folder = draft()
+        folder = draft(entry.token)
         start.wait()
         try:
             claim(entry, folder)
