@@ -117,12 +117,8 @@ def rank() -> None:
 
 def launched(ranks: int, program: list[str]) -> str:
     """Run a program on ranks; return its output."""
-    from penstock.cluster.mpi.mpiexec import (
-        find_launcher,
-        launch_command,
-        launch_environment,
-        loaded_library,
-    )
+    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+    from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 
     launcher = find_launcher(None, loaded_library())
     done = subprocess.run(

@@ -239,7 +239,7 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
 
 def why_alone() -> str | None:
     """Return why there can be no ranks here, or None."""
-    from penstock.cluster.mpi.mpiexec import find_launcher, loaded_library
+    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
 
     try:
         find_launcher(None, loaded_library())

@@ -168,13 +168,8 @@ def mpirun():
     """
     import psutil
 
-    from penstock.cluster.mpi.mpiexec import (
-        exported_names,
-        find_launcher,
-        launch_command,
-        launch_environment,
-        loaded_library,
-    )
+    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+    from penstock.cluster.mpi.mpiexec import exported_names, launch_command, launch_environment
     from penstock.errors import PenstockError
 
     try:

@@ -8,18 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.cluster.mpi.hosts import Host, host_of_ranks
-from penstock.cluster.mpi.launcher import Launcher, Library, find_launcher, loaded_library
-
-__all__ = [
-    "Launcher",
-    "Library",
-    "exported_names",
-    "find_launcher",
-    "launch_command",
-    "launch_environment",
-    "loaded_library",
-    "outside_mpi_job",
-]
+from penstock.cluster.mpi.launcher import Launcher, Library
 
 
 def launch_command(

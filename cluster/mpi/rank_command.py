@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.caches import cache_folder
-from penstock.cluster.mpi.mpiexec import Launcher, Library, launch_environment
+from penstock.cluster.mpi.launcher import Launcher, Library
+from penstock.cluster.mpi.mpiexec import launch_environment
 from penstock.cluster.security import tls_environment
 from penstock.cluster.spec import ClusterSpec
 

@@ -21,13 +21,8 @@ from uuid import uuid4
 import psutil
 
 from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
-from penstock.cluster.mpi.mpiexec import (
-    Launcher,
-    exported_names,
-    find_launcher,
-    launch_command,
-    loaded_library,
-)
+from penstock.cluster.mpi.launcher import Launcher, find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import exported_names, launch_command
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.mpi.supervisor import Supervised
 from penstock.cluster.query import ask_scheduler, worker_names

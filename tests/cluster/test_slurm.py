@@ -110,9 +110,8 @@ def test_a_shell_passes_on_what_was_written(teller, arguments, interface):
 # Takes srun's place: its own options go, and the mpiexec of this environment starts the ranks.
 SRUN = """#!{python} -P
 import os, sys
-from penstock.cluster.mpi.mpiexec import (
-    find_launcher, launch_command, launch_environment, loaded_library
-)
+from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 arguments = sys.argv[1:]
 if arguments == ["--version"]:
     print("slurm 22.05.8")

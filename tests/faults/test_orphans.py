@@ -13,7 +13,7 @@ import psutil
 import pytest
 from processes import below, ranks_that, until
 
-from penstock.cluster.mpi.mpiexec import loaded_library
+from penstock.cluster.mpi.launcher import loaded_library
 from penstock.workers.comm.segments import sweep_segments
 
 # The first code of every rank, which stops it at a point: loading its libraries, in MPI_Init, in

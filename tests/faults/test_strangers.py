@@ -13,12 +13,8 @@ import psutil
 import pytest
 
 from penstock import connect
-from penstock.cluster.mpi.mpiexec import (
-    find_launcher,
-    launch_command,
-    launch_environment,
-    loaded_library,
-)
+from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 from penstock.pipelines.cli import run as penstock
 
 STRANGER = Path(__file__).with_name("stranger.py")

@@ -10,12 +10,8 @@ from distributed import Client, LocalCluster
 from processes import ended, ranks_that, until
 
 from penstock import connect, gang
-from penstock.cluster.mpi.mpiexec import (
-    find_launcher,
-    launch_command,
-    launch_environment,
-    loaded_library,
-)
+from penstock.cluster.mpi.launcher import find_launcher, loaded_library
+from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError
 from penstock.limits import usable_memory

@@ -7,8 +7,14 @@ import pytest
 
 from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.mpi.hosts import Host, check_hosts, parse_hosts
-from penstock.cluster.mpi.launcher import find_launcher, read_launcher, read_library
-from penstock.cluster.mpi.mpiexec import Launcher, Library, launch_command, launch_environment
+from penstock.cluster.mpi.launcher import (
+    Launcher,
+    Library,
+    find_launcher,
+    read_launcher,
+    read_library,
+)
+from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 from penstock.cluster.mpi.rank_command import WorldPlan, world_environment
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
