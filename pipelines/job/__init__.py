@@ -11,7 +11,7 @@ parts        the partition that ranks read, made if it is missing
 following    the next commands for a graph
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, restarted if one is lost; their number
-workers      ``Workers``, which gives a job all of these, and ``open_ranks``, which connects to them
+workers      ``Workers``, which gives a job all of these
 training     the common content of every training run's run.json; ``penstock.run_output`` is its
 folder
 training_bar progress of ranks that train

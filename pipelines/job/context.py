@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.cluster.spec import ClusterSpec, as_spec
 from penstock.errors import PenstockError
+from penstock.limits import cores
 from penstock.pipelines.display import Report
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.sizes import too_large_for_disk
@@ -112,13 +114,37 @@ class Context:
         return self._open.enter_context(ThreadPoolExecutor(spec.threads or spec.worker_count()))
 
     def ranks(self, graph: Graph | None, parts: int | None) -> Workers:
-        """Return one worker per rank: see ``workers.open_ranks``."""
-        if self._workers is None:
-            from penstock.pipelines.job.workers import open_ranks
+        """Return one worker per rank; a missing partition is made.
 
-            opened = open_ranks(graph, parts, self.cluster, quiet=self.quiet)
-            self._workers = self._open.enter_context(opened)
-        return self._workers
+        graph  the graph whose parts ranks read; None: they read no parts
+        """
+        if self._workers is not None:
+            return self._workers
+        from penstock.cluster.connect import checked, connect
+        from penstock.pipelines.job.parts import partition_into
+        from penstock.pipelines.job.ranks import resolve_ranks
+        from penstock.pipelines.job.workers import Workers
+
+        def cut(count: int) -> Path | None:
+            return None if graph is None else partition_into(graph, count, quiet=self.quiet)
+
+        kind, asked = resolve_ranks(parts, self.cluster)
+        ranks = None if asked == 1 else asked
+        # Before a partition is made for ranks that cannot start.
+        spec = checked(self.cluster, kind, ranks)
+        path = None if ranks is None else cut(ranks)
+        if asked == 1 and kind == "local" and spec.workers is None:
+            # One process with the whole machine, instead of one of many with a core.
+            spec = replace(spec, workers=1, threads=spec.threads or cores())
+        connected = connect(spec, ranks=ranks, on_gpu=True, quiet=self.quiet)
+        client = self._open.enter_context(connected)
+        workers = Workers(client, self.cluster, quiet=self.quiet, partition_path=path)
+        has = workers.capacity  # read here: reports show it after workers have exited
+        workers.count = asked or has.workers
+        if path is None and workers.count > 1:
+            workers.partition_path = cut(workers.count)
+        self._workers = workers
+        return workers
 
     def plan(
         self,

@@ -6,15 +6,12 @@ the partition job itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.limits import cores
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -41,11 +38,10 @@ class Workers:
         *,
         quiet: bool,
         pool: ThreadPoolExecutor | None = None,
-        count: int = 1,
         partition_path: Path | None = None,
     ) -> None:
         self._client, self.cluster, self.quiet = client, cluster, quiet
-        self._pool, self.count, self.partition_path = pool, count, partition_path
+        self._pool, self.count, self.partition_path = pool, 1, partition_path
 
     @cached_property
     def client(self) -> Client:
@@ -111,38 +107,3 @@ class Workers:
         from penstock.pipelines.job.parts import partition_into
 
         return partition_into(graph, k, quiet=self.quiet)
-
-
-@contextmanager
-def open_ranks(
-    graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
-) -> Iterator[Workers]:
-    """Connect to the workers of a job; a missing partition is made.
-
-    graph    the graph whose parts ranks read; None: they read no parts
-    cluster  the configured one
-    """
-    from penstock.cluster.connect import checked, connect
-    from penstock.pipelines.job.parts import partition_into
-    from penstock.pipelines.job.ranks import resolve_ranks
-
-    kind, asked = resolve_ranks(parts, cluster)
-    ranks = None if asked == 1 else asked
-    spec = checked(cluster, kind, ranks)  # before a partition is made for ranks that cannot start
-
-    def cut(count: int) -> Path | None:
-        if graph is None:
-            return None
-        return partition_into(graph, count, quiet=quiet)
-
-    path = None if ranks is None else cut(ranks)
-    if asked == 1 and kind == "local" and spec.workers is None:
-        # One process with the whole machine, instead of one of many with a core.
-        spec = replace(spec, workers=1, threads=spec.threads or cores())
-    with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
-        workers = Workers(client, cluster, quiet=quiet, partition_path=path)
-        has = workers.capacity  # read here: reports show it after workers have exited
-        workers.count = asked or has.workers
-        if path is None and workers.count > 1:
-            workers.partition_path = cut(workers.count)
-        yield workers
