@@ -124,7 +124,7 @@ def open_cluster(
         forgotten_at_the_end(),
         _settings(spec),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
-        _closing(_client(running, spec)) as client,
+        _client(running, spec) as client,
         loss_explained(client),
     ):
         client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
@@ -204,18 +204,15 @@ def leave_interrupts_to_client(client: Client) -> None:
     )
 
 
-def _client(running: Running, spec: ClusterSpec) -> Client:
+@contextmanager
+def _client(running: Running, spec: ClusterSpec) -> Iterator[Client]:
+    """Give a client, which closes at the end, even if its scheduler hangs and does not answer."""
     from distributed import Client
 
     try:
-        return Client(running.target, security=running.security, timeout=spec.start_timeout)
+        client = Client(running.target, security=running.security, timeout=spec.start_timeout)
     except (OSError, TimeoutError) as error:
         raise scheduler_gone("while this client connected", got=str(error) or None) from error
-
-
-@contextmanager
-def _closing(client: Client) -> Iterator[Client]:
-    """Close ``client`` at the end, even if its scheduler hangs and does not answer."""
     with client.as_current():
         try:
             yield client

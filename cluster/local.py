@@ -59,7 +59,8 @@ def open_local(spec: ClusterSpec) -> Iterator[Running]:
                 silence_logs=logging.CRITICAL,
                 **addresses,
             )
-            serve_on_loopback(cluster)
+            # Workers serve their counters on loopback, not on every interface.
+            cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
             link = serve_dashboard(cluster, spec)
             workers = LocalWorkers(cluster, spec.worker_count())
             yield Running(
@@ -72,11 +73,6 @@ def open_local(spec: ClusterSpec) -> Iterator[Running]:
                 remedy="Check whether memory ran out (dmesg) or a process is stopped, or raise the "
                 "time with --start-timeout",
             )
-
-
-def serve_on_loopback(cluster: Cluster) -> None:
-    """Let workers that start later serve their counters on loopback, not on every interface."""
-    cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
 
 
 class LocalWorkers:
