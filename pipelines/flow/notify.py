@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, warn
-from penstock.pipelines.flow.document import Flow, read_hook, read_name
+from penstock.pipelines.flow.document import Flow, read_hook
 from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, begin_run
 from penstock.pipelines.flow.report import write_page
@@ -45,7 +45,7 @@ def leave_record(
     """Record a due run of the flow at ``path`` that could not start, and call its hook."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     before = last_read(path)
-    name = read_name(path) or (path.stem if before is None else before.series[0])
+    name = path.stem if before is None else before.series[0]
     record = begin_run(path, name, day, text, origin)
     record.body.update(
         state=State.FAILED, seconds=0.0, error=error.to_dict(), final=error.exit_code == 2

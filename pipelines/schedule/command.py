@@ -122,34 +122,26 @@ def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
 
 
 def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "name": name,
-        "flow": None,
-        "cron": None,
-        "timezone": None,
-        "next": None,
-        "last": None,
-        "problem": None,
-    }
     if isinstance(entry, PenstockError):
-        return body | {"problem": str(entry)}
+        unknown = dict.fromkeys(("flow", "cron", "timezone", "next", "last"))
+        return {"name": name, **unknown, "problem": str(entry)}
     following = entry.following(dt.datetime.now(dt.UTC))
-    body |= {
+    last = next(reversed(entry.runs()), None)
+    return {
+        "name": name,
         "flow": str(entry.flow),
         "cron": entry.cron.text,
         "timezone": entry.zone,
-        "next": following.isoformat() if following else None,
-        "problem": entry.problem,
-    }
-    if runs := entry.runs():
-        last = runs[-1]
-        body["last"] = {
+        "next": following and following.isoformat(),
+        "last": last
+        and {
             "run": last.name,
             "date": last.date,
             "state": last.state,
             "attempt": last.body.get("attempt"),
-        }
-    return body
+        },
+        "problem": entry.problem,
+    }
 
 
 def _show(lines: list[dict[str, Any]], output: Display) -> None:

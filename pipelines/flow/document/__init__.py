@@ -271,13 +271,6 @@ def read_targets(
     ]
 
 
-def read_name(path: Path) -> str | None:
-    """Return the name of a flow whose file may be wrong in all else; None: it cannot be read."""
-    with contextlib.suppress(PenstockError):
-        return _some_keys(path, "name").name or path.stem
-    return None
-
-
 def read_schedule(
     path: Path, settings: Mapping[str, str]
 ) -> tuple[ScheduleTimes, tuple[str, str | None]]:
