@@ -89,10 +89,15 @@ def connect(
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     spec = checked(spec, kind, ranks)
     if kind == "threads":
+        from penstock.cluster.devices import warn_of_unused_gpus
         from penstock.cluster.threads import open_threads
+        from penstock.workers.resources.device import unused_gpu
 
         with forgotten_at_the_end(), open_threads(spec, on_gpu=on_gpu) as client:
             client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
+            _give_resources(client, spec)
+            if unused_gpu() is not None:
+                warn_of_unused_gpus(client)
             yield client
         return
     with open_cluster(spec, kind, ranks, quiet=quiet) as (client, start):
@@ -284,21 +289,19 @@ def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
     """Connect to a scheduler that already runs; it stays when its client leaves."""
     from distributed.utils import silence_logging_cmgr
 
-    from penstock.cluster.daemon.registry import Registered, all_registered, find
+    from penstock.cluster.daemon.registry import all_registered, find
     from penstock.cluster.security import security
 
     where = spec.cluster
-    started: Registered | None = None
+    started = None
     if "://" in where:
         address = where
-        started = next((one for one in all_registered() if one.address == address), None)
     elif where.endswith(".json"):
         address = read_record(Path(where)).get("address", "")
         if not address:
             raise ClusterError(
                 f"{where} is not a scheduler file", expected="what dask scheduler writes"
             )
-        started = next((one for one in all_registered() if one.address == address), None)
     elif (started := find(where)) is not None:
         address = started.reachable()
     else:
@@ -308,6 +311,8 @@ def _open_existing(spec: ClusterSpec) -> Iterator[Running]:
             "its scheduler file (.json), options in a file (.yaml), or the name of a started "
             "cluster, which penstock cluster status lists",
         )
+    if started is None:
+        started = next((one for one in all_registered() if one.address == address), None)
     if started is not None and started.tls and spec.tls is None:
         spec = replace(spec, tls=Path(started.tls))
     used = security(spec)

@@ -17,8 +17,7 @@ import dask
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.temporary import TemporaryFolder
-from penstock.workers.plugin import register_plugin
-from penstock.workers.resources.device import begin, unused_gpu
+from penstock.workers.resources.device import begin
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -58,17 +57,6 @@ def open_threads(spec: ClusterSpec, *, on_gpu: bool) -> Iterator[Client]:
                 signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT}
             )
             with Client(cluster) as client:
-                register_plugin(
-                    client,
-                    device=spec.device,
-                    device_pool=spec.device_pool,
-                    scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
-                    memory_limit=spec.worker_memory() if spec.memory_limit else None,
-                )
-                if unused_gpu() is not None:
-                    from penstock.cluster.devices import warn_of_unused_gpus
-
-                    warn_of_unused_gpus(client)
                 yield client
         finally:
             _close(cluster)
