@@ -98,29 +98,27 @@ def not_all(running: Running, names: set[str], failure: str | None, timeout: flo
 
 def check_versions(client: Client) -> None:
     """Refuse a scheduler and workers whose Python or penstock differs from this process'."""
-    ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
-    scheduler = ask(client, client.scheduler.versions)
-    _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
+    scheduler = ask(client, client.scheduler.versions)["host"]["python"]
     # A worker of another Python cannot run our functions: use the versions from its registration.
-    for address, python in ask_scheduler(client, _pythons).items():
-        _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
+    workers = ask_scheduler(client, _pythons).items()
+    pythons = {f"the worker at {address}": python for address, python in workers}
+    for who, python in {"the scheduler": scheduler, **pythons}.items():
+        _compare(who, "Python", _minor(python), _minor(".".join(map(str, sys.version_info[:3]))))
     for address, version in ask_workers(client, _penstock, on_error="return").items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
             continue  # its loss is reported elsewhere
         found = version if isinstance(version, str) else "none that can be imported"
-        _compare(f"the worker at {address}", {"penstock": found}, ours)
+        _compare(f"the worker at {address}", "penstock", found, __version__)
 
 
-def _compare(who: str, found: dict[str, str], ours: dict[str, str]) -> None:
-    for name, version in found.items():
-        if version != ours[name]:
-            title = "Python" if name == "python" else name
-            raise ClusterError(
-                f"{who} has another {title} than this process",
-                expected=f"{title} {ours[name]}, as here",
-                got=f"{title} {version}",
-                remedy=f"Install the same {title} everywhere, and start the cluster again",
-            )
+def _compare(who: str, what: str, found: str, ours: str) -> None:
+    if found != ours:
+        raise ClusterError(
+            f"{who} has another {what} than this process",
+            expected=f"{what} {ours}, as here",
+            got=f"{what} {found}",
+            remedy=f"Install the same {what} everywhere, and start the cluster again",
+        )
 
 
 def _minor(version: str) -> str:
