@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import socket
 import sys
@@ -214,7 +213,7 @@ def claim(entry: Registered, folder: Path) -> Registered | None:
         there = _read(entry.folder)
         if there is not None and there.alive():
             raise taken(there)
-        _remove(entry.folder)
+        shutil.rmtree(entry.folder, ignore_errors=True)
         try:
             # Fails if a folder that is not empty exists, even without the lock.
             folder.rename(entry.folder)
@@ -282,14 +281,6 @@ def _alone() -> Iterator[None]:
     finally:
         if held is not None:
             held.release(remove=True)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder in one step, so that no reader sees half of it."""
-    aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
-    with suppress(FileNotFoundError):
-        folder.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _read(folder: Path) -> Registered | None:
