@@ -16,7 +16,6 @@ from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import not_all
 from penstock.errors import ClusterError
-from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -45,15 +44,10 @@ def start_world(client: Client, ranks: int | None, timeout: float) -> None:
             remedy="Start the cluster with --cluster mpi, or start its ranks yourself: mpiexec -n "
             f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
         )
-    folder = TemporaryFolder("penstock-world")
-    try:
-        world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), folder.path, size=ranks)
-        world.start(client)
-    except BaseException:
-        folder.close()
-        raise
-    threading.Thread(target=_tidy, args=(world, folder), daemon=True).start()
-    atexit.register(_close, world, folder)
+    world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), size=ranks)
+    atexit.register(world.close)
+    world.start(client)
+    threading.Thread(target=world.join, daemon=True).start()
     _wait(client, world, timeout)
 
 
@@ -75,13 +69,3 @@ def _host(address: str) -> str:
 
 def _hosts(dask_scheduler: Scheduler) -> list[str]:
     return sorted({state.host for state in dask_scheduler.workers.values()})
-
-
-def _tidy(world: World, folder: TemporaryFolder) -> None:
-    world.join()
-    folder.close()
-
-
-def _close(world: World, folder: TemporaryFolder) -> None:
-    world.close()
-    folder.close()

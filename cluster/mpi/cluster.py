@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock.cluster.addresses import scheduler_addresses
@@ -12,7 +12,6 @@ from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
-from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,31 +28,32 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
     from penstock.cluster.mpi.world import World
 
-    with TemporaryFolder("penstock-world") as folder:
-        world = World(spec, folder, size=spec.workers or ranks)
-        with credentials(spec, None if world.remote else folder) as used:
-            addresses = scheduler_addresses(spec, str(folder), used=used, remote=world.remote)
-            cluster = LocalCluster(
-                n_workers=0,
-                **addresses,
-                security=used,
-                silence_logs=logging.CRITICAL,
+    with (
+        closing(World(spec, size=spec.workers or ranks)) as world,
+        credentials(spec, None if world.remote else world.folder) as used,
+    ):
+        remote = world.remote
+        addresses = scheduler_addresses(spec, str(world.folder), used=used, remote=remote)
+        cluster = LocalCluster(
+            n_workers=0,
+            **addresses,
+            security=used,
+            silence_logs=logging.CRITICAL,
+        )
+        try:
+            yield Running(
+                cluster,
+                world.size,
+                dashboard=serve_dashboard(cluster, spec),
+                log=world.tail,
+                missing=world.missing,
+                failure=lambda: world.failed,
+                attach=lambda client: _attach(client, world),
             )
-            try:
-                yield Running(
-                    cluster,
-                    world.size,
-                    dashboard=serve_dashboard(cluster, spec),
-                    log=world.tail,
-                    missing=world.missing,
-                    failure=lambda: world.failed,
-                    attach=lambda client: _attach(client, world),
-                )
-            finally:
-                # On a busy machine it may take longer; the results are complete.
-                with suppress(TimeoutError):
-                    cluster.close(timeout=CLOSE_TIMEOUT)
-                world.close()
+        finally:
+            # On a busy machine it may take longer; the results are complete.
+            with suppress(TimeoutError):
+                cluster.close(timeout=CLOSE_TIMEOUT)
 
 
 def _attach(client: Client, world: World) -> None:

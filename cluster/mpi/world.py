@@ -30,6 +30,7 @@ from penstock.cluster.running import log_tail
 from penstock.cluster.security.credentials import as_files
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import SilentScheduler
+from penstock.temporary import TemporaryFolder
 from penstock.workers.comm.segments import sweep_segments
 from penstock.workers.rank import STARTS
 
@@ -51,7 +52,7 @@ _FORK_SECONDS = 1.0  # after the first rank, mpiexec has started the others
 class World:
     """``size`` ranks that are workers of one scheduler. ``folder`` holds logs and MPI's files."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, *, size: int | None = None) -> None:
+    def __init__(self, spec: ClusterSpec, *, size: int | None) -> None:
         self.hosts: tuple[Host, ...] | None = parse_hosts(spec.hosts) if spec.hosts else None
         slots = sum(host.slots for host in self.hosts or ())
         self.size = size or spec.workers or slots or spec.worker_count()
@@ -61,14 +62,15 @@ class World:
         self.launcher: Launcher = find_launcher(spec.mpiexec, library)
         # In SLURM ranks may be on other hosts, which only srun knows.
         self.remote = self.hosts is not None or self.launcher.family == "srun"
-        self._spec, self._folder = spec, folder
-        self._library = library
+        self._spec, self._library = spec, library
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
         self._connected = threading.Event()
         self._supervised: Supervised | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
+        self._temporary = TemporaryFolder("penstock-world")
+        self.folder = self._temporary.path
 
     @property
     def name(self) -> str:
@@ -78,12 +80,12 @@ class World:
     @property
     def log(self) -> Path:
         """The output of the latest generation's ranks."""
-        return self._folder / f"world-{self._generation}.log"
+        return self.folder / f"world-{self._generation}.log"
 
     def start(self, client: Client) -> None:
         """Start the ranks as workers of the client's scheduler; restart them until ``close``."""
         # Another program's credentials may be texts; write them to private files.
-        self._security = as_files(client.security, self._folder / "tls-of-client")
+        self._security = as_files(client.security, self.folder / "tls-of-client")
         # The client may close before the world.
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
@@ -93,8 +95,9 @@ class World:
         return self._connected.is_set()
 
     def join(self) -> None:
-        """Wait until no more ranks are started."""
+        """Wait until no more ranks are started, and remove their files."""
         self._thread.join()
+        self._temporary.close()
 
     def close(self) -> None:
         """End the ranks; they are ending by themselves, as the scheduler already ended."""
@@ -105,6 +108,7 @@ class World:
             self._end(self._supervised.process)
             self._supervised.close()
         sweep_segments()
+        self._temporary.close()
 
     def tail(self) -> str:
         """Return the last lines of the ranks' output."""
@@ -151,7 +155,7 @@ class World:
 
     def _run(self) -> int | None:
         if not self.remote:
-            (self._folder / "mpi").mkdir(exist_ok=True)
+            (self.folder / "mpi").mkdir(exist_ok=True)
         env = world_environment(self._plan(), self.launcher, self._library, os.environ)
         command = launch_command(
             self.launcher,
@@ -163,7 +167,7 @@ class World:
             exported=exported_names(env),
         )
         with self.log.open("wb") as log:
-            supervised = Supervised(command, env=env, folder=self._folder, log=log)
+            supervised = Supervised(command, env=env, folder=self.folder, log=log)
         process = supervised.process
         self._supervised, self._lost = supervised, False
         self._first_seen = self._next_look = 0.0
@@ -200,7 +204,7 @@ class World:
 
     def _plan(self) -> WorldPlan:
         return WorldPlan(
-            self._spec, self._scheduler, self.name, self._folder, self.remote, self._security
+            self._spec, self._scheduler, self.name, self.folder, self.remote, self._security
         )
 
     def _report(self, state: str, note: str = "") -> None:
