@@ -16,11 +16,15 @@ from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.options import settings
 from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.entry import Entry, Schedules, entry_of
-from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
+from penstock.pipelines.schedule.options import ScheduleOptions
 
 app = App(name="schedule")
 
 Flow = Annotated[ClientPath, Parameter(help="a YAML file of stages")]
+State = Annotated[
+    ClientPath | None,
+    Parameter(help="the folder of schedules [default: in the user's state folder]"),
+]
 
 
 @app.default
@@ -35,7 +39,7 @@ def emitted(
         ),
     ] = None,
     options: ScheduleOptions = ScheduleOptions(),
-    more: EmitOptions = EmitOptions(),
+    image: Annotated[str, Parameter(help="k8s: the container image")] = "penstock:latest",
 ) -> None:
     """Print a flow's schedule as another scheduler's entry."""
     if emit_for is None:
@@ -48,7 +52,7 @@ def emitted(
     text = {
         "systemd": lambda: emit.systemd(entry),
         "cron": lambda: emit.crontab(entry),
-        "k8s": lambda: emit.kubernetes(entry, more.image),
+        "k8s": lambda: emit.kubernetes(entry, image),
         "airflow": lambda: emit.airflow(entry),
     }[emit_for]()
     print(text, end="")
@@ -60,14 +64,14 @@ def add(
     /,
     *,
     options: ScheduleOptions = ScheduleOptions(),
-    state: StateOptions = StateOptions(),
+    state: State = None,
     replaced: Annotated[
         bool, Parameter(name="--replace", negative="", help="replace the schedule of this name")
     ] = False,
     output: Display = Display(),
 ) -> None:
     """Add a flow to the schedules, which penstock schedule serve runs."""
-    entry, schedules = _read(flow, options), Schedules(state.state)
+    entry, schedules = _read(flow, options), Schedules(state)
     if entry.name in schedules.names() and not replaced:
         raise OutputExists(
             f"the schedule {entry.name!r} exists already",
@@ -78,9 +82,9 @@ def add(
 
 
 @app.command(name="list", sort_key=2)
-def listed(*, state: StateOptions = StateOptions(), output: Display = Display()) -> None:
+def listed(*, state: State = None, output: Display = Display()) -> None:
     """List schedules: when each runs next, and how its last run ended."""
-    lines = [_line(name, entry) for name, entry in Schedules(state.state).entries()]
+    lines = [_line(name, entry) for name, entry in Schedules(state).entries()]
     if not lines and not output.json:
         print("no schedules", file=sys.stderr)
     _show(lines, output)
@@ -91,11 +95,11 @@ def remove(
     name: Annotated[str, Parameter(help="name of a schedule")],
     /,
     *,
-    state: StateOptions = StateOptions(),
+    state: State = None,
     output: Display = Display(),
 ) -> None:
     """Remove a schedule; its active run continues."""
-    schedules = Schedules(state.state)
+    schedules = Schedules(state)
     if not schedules.remove(name):
         known = ", ".join(schedules.names())
         raise UsageError(
@@ -106,11 +110,11 @@ def remove(
 
 
 @app.command(name="serve", sort_key=4)
-def serve_command(*, state: StateOptions = StateOptions()) -> None:
+def serve_command(*, state: State = None) -> None:
     """Run what is due, until Ctrl-C or SIGTERM; it listens on no port."""
     from penstock.pipelines.schedule.serve import serve
 
-    serve(Schedules(state.state))
+    serve(Schedules(state))
 
 
 def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.options import ClientPath, options
+from penstock.options import options
 from penstock.pipelines.schedule.cron import parse_cron, zone_of
 
 _LONGEST_WAIT = 3600.0
@@ -15,14 +15,6 @@ _LONGEST_WAIT = 3600.0
 def seconds_before_retry(number: int, backoff: float) -> float:
     """Return how long to wait before a retry; the first has the number 0."""
     return min(backoff * 2.0**number, _LONGEST_WAIT)
-
-
-@options
-class StateOptions:
-    """Where schedules are kept."""
-
-    state: ClientPath | None = None
-    """the folder of schedules [default: in the user's state folder]"""
 
 
 @options
@@ -57,11 +49,3 @@ class ScheduleOptions(ScheduleTimes):
     """name of the schedule [default: the flow's]"""
     set: tuple[str, ...] = ()
     """a variable of the flow, as name=value; may be repeated"""
-
-
-@options
-class EmitOptions:
-    """What is written instead, for those who have a scheduler."""
-
-    image: str = "penstock:latest"
-    """k8s: the container image"""
