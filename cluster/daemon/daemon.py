@@ -11,7 +11,6 @@ import os
 import secrets
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -33,15 +31,11 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 from penstock.options import given_options, words_of
 
-if TYPE_CHECKING:
-    from types import FrameType
-
 # Before the cluster starts, Python loads its libraries, possibly from a shared disk.
 _LOADING = 30.0
 _SAY_AFTER = 2.0
 _POLL = 0.1
 _LISTEN_EVERY = 0.2
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def keep(
@@ -55,7 +49,8 @@ def keep(
     """Start a cluster, call ``ready`` when every worker has connected, keep it until SIGTERM or ^C.
 
     A process that ``launch`` has started already writes the log in the draft of its registry entry.
-    Unless ``quiet``, it shows who has connected. Must run in the main thread, as the last call.
+    Unless ``quiet``, it shows who has connected. Signals that end this process raise
+    KeyboardInterrupt, with the number of all but Ctrl-C's.
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
@@ -77,7 +72,6 @@ def keep(
     os.environ[TOKEN] = entry.token
     tempfile.tempdir = entry.temporary  # so that files can be found if it dies
     try:
-        _raise_signals()
         if security(spec) is None and not spec.no_tls:
             # Clients look here as well.
             make_credentials(draft / CREDENTIALS)
@@ -96,10 +90,10 @@ def keep(
                 dashboard=dashboard_link(client.cluster, spec) if client.cluster else None,
                 workers=len(client.nthreads()),
             )
-            if scheduler_file is not None:
-                save_json(scheduler_file, client.scheduler_info(n_workers=0))
             if launched and select.select([0], [], [], 0)[0]:
                 raise KeyboardInterrupt  # its launcher was killed: no process knows of the cluster
+            if scheduler_file is not None:
+                save_json(scheduler_file, client.scheduler_info(n_workers=0))
             registry.update(entry)
             ready(entry)
             while True:
@@ -107,7 +101,7 @@ def keep(
                 time.sleep(_LISTEN_EVERY)
     except KeyboardInterrupt as signalled:
         failed = False
-        if entry.address is None and signal.SIGINT in signalled.args:
+        if entry.address is None and not signalled.args:  # Ctrl-C, while it started
             raise
     finally:
         if draft.exists():  # not claimed
@@ -205,15 +199,3 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, token: str) -> No
     there = registry.find(name)
     if there is not None and there.pid == process.pid:
         registry.release(there, keep_log=True)
-
-
-def _raise_signals() -> None:
-    """Raise KeyboardInterrupt(number) at the first signal to end; ignore later ones."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt(number)
-
-    for each in _SIGNALS:
-        signal.signal(each, on_signal)
