@@ -134,8 +134,8 @@ def run(arguments: list[str]) -> int:
         try:
             app(arguments, exit_on_error=False, print_error=False)
         except Exception as error:
-            due = any(one.partition("=")[0] == "--scheduled" for one in arguments)
-            if arguments[:1] == ["run"] and due and _interrupt_behind(error) is error:
+            due = arguments[:1] == ["run"] and "--scheduled" in arguments
+            if due and _interrupt_behind(error) is error:
                 from penstock.pipelines.flow.command import could_not_start
 
                 could_not_start(arguments[1:], _as_ours(error), since)

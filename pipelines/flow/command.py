@@ -66,13 +66,9 @@ def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> Non
 def could_not_start(words: list[str], error: PenstockError, since: float) -> None:
     """Record a run of a schedule that failed before it began; its options may be what is wrong.
 
-    words  what follows ``penstock run``
+    words  what follows ``penstock run``, the flow first, as schedules write them
     """
-    split = [
-        part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])
-    ]
-    given = dict(pairwise(split))
-    flow = client_path(next((one for one in words if one.endswith((".yaml", ".yml"))), words[0]))
+    given, flow = dict(pairwise(words)), client_path(words[0])
     scheduled = given.get("--scheduled")
     runs = all_runs(flow.parent / FOLDER)
     began_since = (one for one in runs if began(one) >= since)
@@ -82,7 +78,7 @@ def could_not_start(words: list[str], error: PenstockError, since: float) -> Non
     with suppress(ValueError):
         day = dt.date.fromisoformat(given.get("--date", ""))
     attempt = given.get("--attempt", "1/1") if error.exit_code == 1 else "1/1"
-    pairs = [value for name, value in pairwise(split) if name == "--set"]
+    pairs = [value for name, value in pairwise(words) if name == "--set"]
     variables = settings(tuple(one for one in pairs if one.partition("=")[1]))
     origin = {"scheduled": scheduled, "attempt": attempt}
     leave_record(flow, day, origin, error, variables, page="--no-report" not in words)
