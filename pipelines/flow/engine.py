@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.spec import EFFECTS, KINDS, ClusterSpec
 from penstock.errors import CapacityError, PenstockError
 from penstock.limits import cores
+from penstock.options import given_options
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.state import matched
 from penstock.temporary import TemporaryFolder
@@ -104,11 +105,11 @@ class Engine:
         if stage.job is None or not stage.job.clustered:
             return {}
         if self._spec.cluster == "auto" and not self._asks_workers(stage):
-            given = self.flow.cluster.items()
+            given = given_options(self.flow.spec).items()
             kept = {name: one for name, one in given if "threads" in EFFECTS.get(name, KINDS)}
             return {**kept, "cluster": "threads"}
         if self._spec.cluster not in ("auto", *_STARTED):
-            return dict(self.flow.cluster)
+            return given_options(self.flow.spec)
         if not self._with_workers:
             self._cluster["start"]()
             self._with_workers = True

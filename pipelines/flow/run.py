@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BaseRefused, PenstockError, UsageError, causes, warn
+from penstock.options import given_options
 from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.flow.display import RunDisplay
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
@@ -442,7 +443,7 @@ def order_of(
         "inputs": [flow.path_of(one) for one in stage.inputs],
         "out": str(flow.output(stage.name)),
         "options": options,
-        "cluster": dict(flow.cluster),
+        "cluster": given_options(flow.spec),
         "hidden": hidden(),
     }
 

@@ -133,7 +133,7 @@ class Flow:
     name: str
     date: dt.date
     folder: Path
-    cluster: dict[str, Any]
+    spec: ClusterSpec  # the cluster of all stages
     stages: dict[str, StageSpec]
     variables: dict[str, str]
     series: str  # its folder but for dates: runs with the same one are compared
@@ -147,12 +147,6 @@ class Flow:
     def state(self) -> Path:
         """The folder of what the flow knows of its outputs."""
         return self.folder / HIDDEN
-
-    @property
-    def spec(self) -> ClusterSpec:
-        """The cluster of all stages."""
-        with contextlib.chdir(self.home):
-            return ClusterSpec(**self.cluster)
 
     @property
     def incremental(self) -> bool:
@@ -217,7 +211,7 @@ def read_flow(
         stages = _stages(keys, names, path)
         cluster = with_underscores(names.all_filled(keys.cluster, "cluster"), f"{path}: cluster")
         with given_in(f"{path}: cluster"):
-            ClusterSpec(**cluster)  # so that errors are found before anything runs
+            spec = ClusterSpec(**cluster)
         hooks = {
             key: names.filled(value, key)
             for key in HOOKS
@@ -230,7 +224,7 @@ def read_flow(
             name=name,
             date=date,
             folder=client_path(folder),
-            cluster=cluster,
+            spec=spec,
             stages=_in_order(stages),
             variables=names.used,
             series=_series(path, keys, settings or {}),
