@@ -1,11 +1,11 @@
 """Run a command that ends when the process that started it ends, in any way.
 
-    python -P -m penstock.cluster.mpi.supervisor FD FOLDER mpiexec -n 4 ...
+    python -P -m penstock.cluster.mpi.supervisor FOLDER mpiexec -n 4 ...
 
-FD is the read end of a pipe; only the starting process holds its write end, and the kernel closes
-that with the process, even after ``kill -9``. Then, or after SIGTERM, the command is terminated,
-and killed if it does not end; what a failed command leaves behind is killed too. FOLDER holds its
-temporary files; it is removed if the starter had no time for that.
+Standard input is the read end of a pipe; only the starting process holds its write end, and the
+kernel closes that with the process, even after ``kill -9``. Then, or after SIGTERM, the command is
+terminated, and killed if it does not end; what a failed command leaves behind is killed too. FOLDER
+holds its temporary files; it is removed if the starter had no time for that.
 
 PR_SET_PDEATHSIG does not suffice in a process that starts MPI: it follows the thread that started
 a child, not its process. This process has one thread.
@@ -33,39 +33,24 @@ _SEARCH_EVERY, _SEARCH_SECONDS = 0.25, 120.0
 _SHM, _NAMES = Path("/dev/shm"), "mpich_shm_*"
 
 
-class Supervised:
-    """A command under a supervisor, ``process``, which exits as the command does."""
-
-    def __init__(
-        self, command: Sequence[str], *, env: dict[str, str], folder: Path, log: IO[bytes]
-    ) -> None:
-        read_end, self._held = os.pipe()
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(read_end), str(folder), *command],
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=(read_end,),
-                start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
-            )
-        except BaseException:
-            os.close(self._held)
-            raise
-        finally:
-            os.close(read_end)
-
-    def close(self) -> None:
-        """Close the pipe: the command ends."""
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+def supervised(
+    command: Sequence[str], *, env: dict[str, str], folder: Path, log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which exits as its command does; if its input is closed, both end."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, str(folder), *command],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C is for the client, which ends the job in order
+    )
 
 
-def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
+def main(folder: str, command: Sequence[str]) -> None:
     """Run ``command`` until it ends or the pipe closes, and exit like it."""
-    os.set_inheritable(descriptor, False)
+    descriptor = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the command's
     adopt_orphans()
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -237,4 +222,4 @@ def _tidy(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2:])

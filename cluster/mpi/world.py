@@ -24,7 +24,7 @@ from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_h
 from penstock.cluster.mpi.launcher import Launcher, find_launcher, loaded_library
 from penstock.cluster.mpi.mpiexec import exported_names, launch_command
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
-from penstock.cluster.mpi.supervisor import Supervised
+from penstock.cluster.mpi.supervisor import supervised
 from penstock.cluster.query import ask_scheduler, worker_names
 from penstock.cluster.running import log_tail
 from penstock.cluster.security.credentials import as_files
@@ -66,7 +66,7 @@ class World:
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
         self._connected = threading.Event()
-        self._supervised: Supervised | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
         self._temporary = TemporaryFolder("penstock-world")
@@ -104,9 +104,9 @@ class World:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._supervised is not None:
-            self._end(self._supervised.process)
-            self._supervised.close()
+        if self._process is not None:
+            self._end(self._process)
+            _let_go(self._process)
         sweep_segments()
         self._temporary.close()
 
@@ -167,9 +167,8 @@ class World:
             exported=exported_names(env),
         )
         with self.log.open("wb") as log:
-            supervised = Supervised(command, env=env, folder=self.folder, log=log)
-        process = supervised.process
-        self._supervised, self._lost = supervised, False
+            process = supervised(command, env=env, folder=self.folder, log=log)
+        self._process, self._lost = process, False
         self._first_seen = self._next_look = 0.0
         self._next_names = time.monotonic() + _NAMES_EVERY
         deadline = time.monotonic() + self._spec.start_timeout
@@ -199,7 +198,7 @@ class World:
             self._kill(process)
             process.wait()
         if process.poll() is not None:
-            supervised.close()
+            _let_go(process)
         return code
 
     def _plan(self) -> WorldPlan:
@@ -302,6 +301,11 @@ class World:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_KILL_SECONDS)
         process.kill()
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[Any]:
