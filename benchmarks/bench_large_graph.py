@@ -257,9 +257,10 @@ def as_rank(path: str, metric: str, out: str) -> None:
 def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str, float]) -> Timed:
     """Compute a metric on GPUs of this many ranks."""
     from penstock.cluster.mpi import mpiexec
+    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
 
-    library = mpiexec.loaded_library()
-    launcher = mpiexec.find_launcher(None, library)
+    library = loaded_library()
+    launcher = find_launcher(None, library)
     env = mpiexec.launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
     words = [sys.executable, "-P", __file__, "--rank", str(graph.path), metric, str(folder)]
     names = mpiexec.exported_names(env)

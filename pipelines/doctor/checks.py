@@ -243,15 +243,16 @@ def kvikio(folder: str, seconds: float) -> Iterator[Finding]:
 def mpi(folder: str, seconds: float) -> Iterator[Finding]:
     """Find the MPI that mpi4py loads and its mpiexec, and start two ranks that add up."""
     from penstock.cluster.mpi import mpiexec
+    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
     from penstock.errors import MissingExtra
 
     try:
-        library = mpiexec.loaded_library()
+        library = loaded_library()
     except MissingExtra as error:
         text = f"mpi4py finds no MPI library: {error.got}"
         yield Finding("MPI", "absent", text, pip_install("mpich"))
         return
-    launcher = mpiexec.find_launcher(None, library)
+    launcher = find_launcher(None, library)
     yield Finding("MPI", "ok", f"{library}; {launcher}")
     root = os.geteuid() == 0
     env = mpiexec.launch_environment(launcher, os.environ, root=root, library=library)
