@@ -54,13 +54,12 @@ def start_world(client: Client, ranks: int | None, timeout: float) -> None:
 def _wait(client: Client, world: World, timeout: float) -> None:
     running = Running(None, world.size, log=world.tail, missing=world.missing)
     deadline = time.monotonic() + timeout
-    while not world.connected():
+    while not world.connected.wait(_POLL):
         if world.failed is not None or time.monotonic() > deadline:
             names = set(ask_scheduler(client, worker_names).values())
             error = not_all(running, names, world.failed, timeout)
             world.close()
             raise error
-        time.sleep(_POLL)
 
 
 def _host(address: str) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +21,8 @@ if TYPE_CHECKING:
 _DEATH_MARGIN = 15.0  # seconds: the process that waits for ranks gives up first, and reports it
 
 
-@dataclass(frozen=True)
-class WorldPlan:
-    """A world to start."""
-
-    spec: ClusterSpec
-    scheduler: str  # its address
-    name: str  # of the world; the workers are called name-rank
-    folder: Path  # for logs and temporary files, on this host
-    remote: bool  # whether there are ranks on other hosts
-    security: Security | None = None  # the scheduler's credentials, as files
+# Words with which the command of every rank begins.
+RANK = [sys.executable, "-P", "-m", "penstock.workers.rank"]
 
 
 def _stay_on_this_host(env: dict[str, str]) -> None:
@@ -42,17 +33,21 @@ def _stay_on_this_host(env: dict[str, str]) -> None:
     env.setdefault("OMPI_MCA_btl_tcp_if_include", "lo")
 
 
-def rank_program(plan: WorldPlan) -> list[str]:
-    """Return the command of one rank, the same for all ranks."""
-    spec = plan.spec
-    words = [sys.executable, "-P", "-m", "penstock.workers.rank", plan.scheduler]
+def rank_program(spec: ClusterSpec, scheduler: str, name: str, folder: Path | None) -> list[str]:
+    """Return the command of one rank, the same for all ranks.
+
+    scheduler  its address
+    name       of the world; the workers are called name-rank
+    folder     for temporary files; None: there are ranks on other hosts
+    """
+    words = [*RANK, scheduler]
     words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
-    words += ["--name", plan.name, "--nthreads", str(spec.threads or 1)]
+    words += ["--name", name, "--nthreads", str(spec.threads or 1)]
     # Without a limit each rank takes its share of its host.
     limited = spec.memory_limit is not None
     words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
-    if not plan.remote:
-        words += ["--local-directory", str(plan.folder / "workers")]
+    if folder is not None:
+        words += ["--local-directory", str(folder / "workers")]
     if spec.interface:
         words += ["--interface", spec.interface]
     options: dict[str, Any] = {"dashboard": False, "device": spec.device}
@@ -63,20 +58,28 @@ def rank_program(plan: WorldPlan) -> list[str]:
 
 
 def world_environment(
-    plan: WorldPlan, launcher: Launcher, library: Library, environ: Mapping[str, str]
+    launcher: Launcher,
+    library: Library,
+    environ: Mapping[str, str],
+    folder: Path | None,
+    used: Security | None = None,
 ) -> dict[str, str]:
-    """Return the environment of mpiexec, which passes it to the ranks."""
+    """Return the environment of mpiexec, which passes it to the ranks.
+
+    folder  as that of ``rank_program``
+    used    the scheduler's credentials, as files
+    """
     import dask
 
     env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
-    env |= tls_environment(plan.security)
+    env |= tls_environment(used)
     # Ranks get their client's configuration, including values set at run time.
     env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
     env.setdefault("HOME", "/")  # Open MPI 5 needs one
     env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
-    if not plan.remote:
-        env["TMPDIR"] = str(plan.folder / "mpi")
+    if folder is not None:
+        env["TMPDIR"] = str(folder / "mpi")
         # Compiled code would be removed with it.
         if (cache := cache_folder()) is not None:
             env["PENSTOCK_CACHE"] = str(cache)

@@ -23,7 +23,7 @@ import psutil
 from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
 from penstock.cluster.mpi.launcher import Launcher, find_launcher, loaded_library
 from penstock.cluster.mpi.mpiexec import exported_names, launch_command
-from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.mpi.rank_command import RANK, rank_program, world_environment
 from penstock.cluster.mpi.supervisor import supervised
 from penstock.cluster.query import ask_scheduler, worker_names
 from penstock.cluster.running import log_tail
@@ -65,7 +65,7 @@ class World:
         self._spec, self._library = spec, library
         self._token, self._generation = uuid4().hex[:8], 0
         self._closing = threading.Event()
-        self._connected = threading.Event()
+        self.connected = threading.Event()  # every rank of the latest generation
         self._process: subprocess.Popen[bytes] | None = None
         self.failed: str | None = None
         self._thread = threading.Thread(target=self._keep, name="penstock-world", daemon=True)
@@ -89,10 +89,6 @@ class World:
         # The client may close before the world.
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
-
-    def connected(self) -> bool:
-        """Whether every rank of the latest generation has connected."""
-        return self._connected.is_set()
 
     def join(self) -> None:
         """Wait until no more ranks are started, and remove their files."""
@@ -138,7 +134,7 @@ class World:
         failures, why = 0, ""
         while not self._closing.is_set():
             self._generation += 1
-            self._connected.clear()
+            self.connected.clear()
             self._report("starting", why)
             started = time.monotonic()
             code = self._run()
@@ -147,19 +143,21 @@ class World:
             failed = self._why(code, time.monotonic() - started)
             said = log_tail(self.log, lines=_SHOWN)
             self._former = why = f"{failed}: {said}" if said else failed
-            failures = 0 if self._connected.is_set() else failures + 1
+            failures = 0 if self.connected.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):
                 self.failed = failed
                 self._report("failed", why)
                 return
 
     def _run(self) -> int | None:
-        if not self.remote:
-            (self.folder / "mpi").mkdir(exist_ok=True)
-        env = world_environment(self._plan(), self.launcher, self._library, os.environ)
+        folder = None if self.remote else self.folder
+        if folder is not None:
+            (folder / "mpi").mkdir(exist_ok=True)
+        used = self._security
+        env = world_environment(self.launcher, self._library, os.environ, folder, used)
         command = launch_command(
             self.launcher,
-            rank_program(self._plan()),
+            rank_program(self._spec, self._scheduler, self.name, folder),
             ranks=self.size,
             hosts=self.hosts,
             agent=os.environ.get("PENSTOCK_LAUNCH_AGENT"),
@@ -174,24 +172,24 @@ class World:
         deadline = time.monotonic() + self._spec.start_timeout
         whole = looked = time.monotonic()
         while (code := process.poll()) is None:
-            if self._connected.is_set() and time.monotonic() - looked > _LOOK_EVERY:
+            if self.connected.is_set() and time.monotonic() - looked > _LOOK_EVERY:
                 looked = time.monotonic()
                 # A busy scheduler reports nothing about the ranks.
                 whole = whole if self._all_present() is False else looked
                 if looked - whole > _BROKEN_SECONDS:
                     break
-            if not self._connected.is_set() and self._all_present():
-                self._connected.set()
+            if not self.connected.is_set() and self._all_present():
+                self.connected.set()
                 whole = time.monotonic()
                 self._report("up")
-            if not self._connected.is_set() and self._generation > 1:
+            if not self.connected.is_set() and self._generation > 1:
                 self._name_missing()
-            if not self._connected.is_set() and self._lost_one(process):
+            if not self.connected.is_set() and self._lost_one(process):
                 self._lost = True
                 self._kill(process)
             # The client times the first generation, and closes.
             late = self._generation > 1 and time.monotonic() > deadline
-            if self._closing.is_set() or (late and not self._connected.is_set()):
+            if self._closing.is_set() or (late and not self.connected.is_set()):
                 break
             time.sleep(_POLL)
         if code is None and not self._closing.is_set():
@@ -200,11 +198,6 @@ class World:
         if process.poll() is not None:
             _let_go(process)
         return code
-
-    def _plan(self) -> WorldPlan:
-        return WorldPlan(
-            self._spec, self._scheduler, self.name, self.folder, self.remote, self._security
-        )
 
     def _report(self, state: str, note: str = "") -> None:
         with suppress(Exception):  # the scheduler may have exited
@@ -254,7 +247,7 @@ class World:
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 try:
-                    there += child.cmdline()[:4] == rank_program(self._plan())[:4]
+                    there += child.cmdline()[: len(RANK)] == RANK
                 except psutil.ZombieProcess:
                     seen = True
                 except psutil.Error:

@@ -15,8 +15,7 @@ from penstock.cluster.mpi.launcher import (
     read_library,
 )
 from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
-from penstock.cluster.mpi.rank_command import WorldPlan, world_environment
-from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.mpi.rank_command import world_environment
 from penstock.errors import ClusterError, UsageError
 
 HYDRA_SAYS = (
@@ -202,8 +201,7 @@ def test_inside_a_job(environ, expected):
     ],
 )
 def test_ranks_of_one_host_listen_on_it_alone(remote, environ, device):
-    plan = WorldPlan(ClusterSpec(), "tcp://127.0.0.1:8786", "w", Path("/tmp/w"), remote=remote)
-    env = world_environment(plan, HYDRA, MPICH, environ)
+    env = world_environment(HYDRA, MPICH, environ, None if remote else Path("/tmp/w"))
     assert env.get("UCX_NET_DEVICES") == device
     assert env.get("FI_TCP_IFACE") == (None if remote else "lo")
     assert env.get("OMPI_MCA_btl_tcp_if_include") == (None if remote else "lo")
