@@ -245,7 +245,7 @@ class _Attempt:
                 break
             if time.monotonic() - asked > _ASK_EVERY:
                 asked = time.monotonic()
-                self._status()
+                self._worlds()
             with suppress(queue.Empty):
                 self._take(self.happened.get(timeout=left))
 
@@ -273,7 +273,7 @@ class _Attempt:
                 break
             except TimeoutError:
                 patience *= 2
-                self._status()  # the scheduler knows where an answer is
+                self._worlds()  # the scheduler knows where an answer is
             except Exception as failure:  # an answer that cannot be sent or read
                 error = failure
                 break
@@ -328,12 +328,10 @@ class _Attempt:
         with suppress(Exception):
             self.client.sync(inspect_all)
 
-    def _status(self, within: float | None = None) -> dict[str, Any]:
+    def _worlds(self, within: float | None = None) -> list[dict[str, Any]]:
         with _scheduler_there():
-            status: dict[str, Any] = ask(
-                self.client, self.client.scheduler.gang_status, within=within
-            )
-            return status
+            worlds = ask(self.client, self.client.scheduler.gang_worlds, within=within)
+        return list(worlds)
 
     def _send(self, what: str, **more: Any) -> None:
         with suppress(Exception):  # it may have exited; it ends gangs without client
@@ -361,12 +359,11 @@ class _Attempt:
         deadline = time.monotonic() + _WORD_SECONDS
         while time.monotonic() < deadline:
             with suppress(Exception):
-                status = self._status(_WORD_SECONDS)
-                base = self.world.partition(".")[0]
-                for world in status["worlds"]:
+                worlds, base = self._worlds(_WORD_SECONDS), self.world.partition(".")[0]
+                for world in worlds:
                     if world["name"].startswith(f"{base}.") and world["name"] != self.world:
                         return str(world["note"])
-                if not any(world["name"] == self.world for world in status["worlds"]):
+                if not any(world["name"] == self.world for world in worlds):
                     break  # not started here
             time.sleep(_POLL / 5)
         return ""

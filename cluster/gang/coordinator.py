@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
@@ -48,12 +48,6 @@ class Gang:
     ended: bool = False
 
 
-@dataclass(eq=False)
-class _Asking:
-    ranks: int
-    turn: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
     """Admit gangs, end those that lost a member or their client, and track the MPI worlds."""
 
@@ -68,7 +62,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         # Workers whose gang was ended, and maybe released, while they still run it or die: a gang
         # admitted to them would lose a rank.
         self.ending: set[str] = set()
-        self.asking: list[_Asking] = []
+        self.asking: list[asyncio.Event] = []
         self.count = 0
         self._running: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
@@ -76,14 +70,14 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             gang_release=self.release,
             gang_end=self.end,
             gang_world=self.know_world,
-            gang_status=self.status,
+            gang_worlds=self.known_worlds,
         )
 
     # Requests of clients
 
     async def admit(self, ranks: int | None, timeout: float, client: str) -> dict[str, Any]:
         """Wait for ``ranks`` idle workers of one world (None: all) and give them to a gang."""
-        asking = _Asking(ranks or 0)
+        asking = asyncio.Event()
         self.asking.append(asking)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -93,12 +87,12 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
                     return refusal
                 if self.asking[0] is asking and (found := self._idle(ranks)):
                     return self._admitted(client, *found)
-                asking.turn.clear()
+                asking.clear()
                 left = deadline - loop.time()
                 if left <= 0 or client not in self.scheduler.clients:
                     return {"status": "late", "reason": self._why_late()}
                 try:
-                    await asyncio.wait_for(asking.turn.wait(), left)
+                    await asyncio.wait_for(asking.wait(), left)
                 except TimeoutError:
                     continue
         finally:
@@ -128,13 +122,9 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self.worlds[name] = WorldState(name, size, state, note)
         self._wake()
 
-    async def status(self) -> dict[str, Any]:
-        """Return the worlds and gangs."""
-        return {
-            "worlds": [vars(world) for world in self.worlds.values()],
-            "gangs": [{"gang": name, **vars(gang)} for name, gang in self.gangs.items()],
-            "waiting": [asking.ranks for asking in self.asking],
-        }
+    async def known_worlds(self) -> list[dict[str, Any]]:
+        """Return the worlds."""
+        return [vars(world) for world in self.worlds.values()]
 
     # Events in the scheduler
 
@@ -236,7 +226,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
 
     def _wake(self) -> None:
         for asking in self.asking:
-            asking.turn.set()
+            asking.set()
 
     def _end_members(self, gang: str, members: Iterable[str]) -> None:
         self.ending.update(members)
