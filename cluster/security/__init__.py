@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _ROLES = ("client", "scheduler", "worker")
 _PREFIX = "DASK_DISTRIBUTED__COMM__"
-_SETTINGS = ("ciphers", "min-version", "max-version")
 
 
 def security(spec: ClusterSpec) -> Security | None:
@@ -44,18 +43,12 @@ def tls_environment(used: Security | None) -> dict[str, str]:
 
     They name files, which must have the same path there.
     """
-    import dask
-
     if used is None:
         return {}
     values = {"TLS__CA_FILE": used.tls_ca_file}
     for role in _ROLES:
         for part in ("cert", "key"):
             values[f"TLS__{role.upper()}__{part.upper()}"] = getattr(used, f"tls_{role}_{part}")
-    for name in _SETTINGS:
-        values[f"TLS__{name.upper().replace('-', '_')}"] = dask.config.get(
-            f"distributed.comm.tls.{name}", None
-        )
     values["REQUIRE_ENCRYPTION"] = used.require_encryption
     return {_PREFIX + name: str(value) for name, value in values.items() if value is not None}
 
