@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.daemon.registry import Registered
 from penstock.cluster.query import request
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -59,10 +58,10 @@ def _ask(cluster: Registered) -> Status:
 def _ask_scheduler(address: str, tls: str | None) -> tuple[dict[str, Any], ...]:
     from distributed.protocol.pickle import dumps
 
-    from penstock.cluster.security import security
+    from penstock.cluster.security import of_folder
 
     message = {"op": "run_function", "function": dumps(_workers), "wait": True}
-    used = security(ClusterSpec(tls=Path(tls))) if tls else None
+    used = of_folder(Path(tls)) if tls else None
     answer = request(address, used, message, timeout=ANSWER_TIMEOUT)
     if answer["status"] != "OK":
         raise OSError(str(answer.get("text", "")).strip() or "the scheduler gave no reason")

@@ -20,7 +20,6 @@ from penstock.pipelines.report.outputs import StageOutput, stage_outputs
 from penstock.pipelines.report.times import times
 from penstock.pipelines.report.training import training
 
-_VERDICT: dict[str, str] = {State.RUNNING: "Still running"}
 _SIGN = re.compile(r"(?<=[./:_])(?=[^\W\d])")  # after which a long name may end a line
 _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training runs has its tables
 
@@ -67,7 +66,7 @@ def page(run: RunRecord, logs: str = "logs") -> str:
     logs  the path of the run's logs from the page
     """
     body, known = run.body, Facts(run, logs)
-    verdict = _VERDICT.get(run.state) or run.state.capitalize()
+    verdict = "Still running" if run.state == State.RUNNING else run.state.capitalize()
     took = f" in {shown(run.seconds)} s" if run.seconds else ""
     gates = [gate["met"] for one in run.stages.values() for gate in one.get("gates", [])]
     if body.get("single"):
