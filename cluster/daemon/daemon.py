@@ -34,7 +34,7 @@ from penstock.options import given_options, words_of
 # Before the cluster starts, Python loads its libraries, possibly from a shared disk.
 _LOADING = 30.0
 _SAY_AFTER = 2.0
-_POLL = 0.1
+_POLL = 0.03
 _LISTEN_EVERY = 0.2
 
 
