@@ -46,8 +46,9 @@ _RULES = (
     "until",
     "window",
 )
-# And of a table of its nodes.
+# And of a table of its nodes, with its name.
 _OF_NODES = (
+    "nodes",
     "node_id",
     "node_type",
     "label",
@@ -87,6 +88,11 @@ class Base:
     def attributes(self) -> dict[str, Any]:
         """What its manifest has of its nodes' features, labels and splits."""
         return {name: getattr(self.manifest, name) for name in _ATTRIBUTES}
+
+    @property
+    def has_table(self) -> bool:
+        """Whether a table lists its nodes."""
+        return "nodes" in self.of_nodes or any(self.attributes.values())
 
     @property
     def cuts(self) -> list[int]:

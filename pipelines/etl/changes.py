@@ -96,11 +96,11 @@ def _number(
     new = np.flatnonzero((found < 0) & named)
     lacking = new if table is None else new[table.row_of[new] < 0]
     may_lack = table is not None and job.options.unknown_nodes == "add"
-    if len(lacking) and any(job.base.attributes.values()) and not may_lack:
+    if len(lacking) and job.base.has_table and not may_lack:
         first = ids.named.name(int(lacking[0]))
         raise InputError(
-            f"{job.base.graph.path} has features, labels or splits, and edges to add new nodes",
-            got=f"{len(lacking):,} without values, such as {first!r}",
+            f"{job.base.graph.path} was made with a table of nodes, and edges to add new ones",
+            got=f"{len(lacking):,} that are in none, such as {first!r}",
             remedy="Give their values as --nodes",
         )
     found[new] = job.base.manifest.nodes + np.arange(len(new))

@@ -132,6 +132,8 @@ class EtlJob:
         else:
             assert self.base is not None
             layout = Layout("source", "target", id_type=self.base.id_type)
+            if self.base.manifest.times == "timestamp":
+                layout = replace(layout, time_type="timestamp")
         if self.base is not None:
             layout = self.base.typed(layout)
         directed = options.directed

@@ -121,12 +121,12 @@ class Base:
 
 
 def _feature_bits(graph: Graph, columns: tuple[int, ...] | None) -> Array:
-    """Return 64 bits of each node's features."""
+    """Return 64 bits of each node's features, in the order in which the model reads them."""
     entry = graph.manifest.features
     assert entry is not None, "checked before"
-    factors = print_factors(entry.width)
-    if columns is not None:
-        factors[np.setdiff1d(np.arange(entry.width), columns)] = 0
+    read = np.arange(entry.width) if columns is None else np.asarray(columns)
+    factors = np.zeros(entry.width, np.uint64)
+    factors[read] = print_factors(len(read))
     found = np.zeros(graph.num_nodes, np.uint64)
     for number, start in enumerate(entry.starts):
         rows: Any = graph.feature_rows(number)

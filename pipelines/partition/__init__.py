@@ -30,6 +30,11 @@ _IGNORED: Rules = (
         "without METIS and streaming",
         lambda o: o.method not in ("metis", *_STREAMING),
     ),
+    (
+        ("base",),
+        "with methods that do not minimise the cut",
+        lambda o: o.method not in ("metis", *_STREAMING),
+    ),
 )
 
 

@@ -113,10 +113,11 @@ class SimilarBase:
 
 
 def save_vectors(root: Path, vectors: Vectors, kept: Array | None) -> FileEntry:
-    """Write what a later search compares its vectors with."""
+    """Write what a later search compares its vectors with: those that rows were compared by."""
     import pyarrow as pa
 
-    prints = prints_of(vectors.values, print_factors(vectors.dimension))
+    compared = vectors.values if kept is None else kept
+    prints = prints_of(compared, print_factors(vectors.dimension))
     columns = {"id": vectors.ids, "print": as_arrow(prints)}
     if kept is not None:
         columns["vector"] = vector_lists(np.ascontiguousarray(kept, np.float32))

@@ -144,6 +144,9 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path) -> None:
         partition_graph(graph, k=K + 1, base=base.path / f"partition/k{K}")
     with pytest.raises(GraphError):
         partition_graph(graph, k=K, base=base.path)
+    for method in ("hash", "random", "components", "greedy"):
+        with pytest.raises(UsageError):
+            partition_graph(graph, k=K, base=base.path / f"partition/k{K}", method=method)
     assert not (graph.path / "partition").exists() or not any((graph.path / "partition").iterdir())
 
 

@@ -87,6 +87,11 @@ def test_small_moves_count_once_they_add_up(tmp_path):
         out, base = tmp_path / f"s{day}", tmp_path / f"s{day - 1}"
         made.append(similar(today, out=out, base=base, **options).from_base.made)
     assert [count > 0 for count in made] == [False, False, True, False, False]
+    # Without a tolerance the lists are exact, also on a base that is not.
+    report = similar(today, out=tmp_path / "exact", base=out, k=5)
+    similar(today, out=tmp_path / "new", k=5)
+    assert report.from_base.made > 0
+    assert same(tmp_path / "exact", tmp_path / "new")
 
 
 def test_a_base_of_another_kind_is_refused(tmp_path):

@@ -70,6 +70,7 @@ class StageSpec:
     job       what it runs; None: the function ``keys.python``, as module:function
     uses      stages whose outputs its options name, as {{stage.NAME}}
     incremental  whether it starts from its previous output, unless it is made whole
+    base      the option by which it then does, besides its own
     """
 
     name: str
@@ -80,6 +81,7 @@ class StageSpec:
     uses: tuple[str, ...]
     gates: tuple[Gate, ...]
     incremental: bool
+    base: dict[str, Any]
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -100,8 +102,7 @@ class StageSpec:
     @property
     def with_base(self) -> dict[str, Any]:
         """Its options, with the base that ``incremental`` gives it."""
-        named = any(map(is_previous, self.options.values()))
-        return {**BASE, **self.options} if self.incremental and not named else self.options
+        return {**self.base, **self.options}
 
     @property
     def in_place(self) -> bool:
@@ -451,6 +452,8 @@ def _stage(
         first = next((one.stage for one in inputs if one.stage is not None), None)
         before = made[first].title if first is not None else None
         job = _checked_job(keys.job, before, inputs, options, where)
+    asked = flow.incremental if keys.incremental is None else keys.incremental
+    base = _base(job, options, keys, where) if asked else {}
     spec = StageSpec(
         name=name,
         keys=keys,
@@ -463,7 +466,8 @@ def _stage(
             for metric, expected in keys.expect.items()
             for one in (expected if isinstance(expected, list) else [expected])
         ),
-        incremental=_is_incremental(job, options, flow, keys, where),
+        incremental=bool(asked and any(map(is_previous, {**base, **options}.values()))),
+        base=base,
     )
     if any(map(is_previous, options.values())) and (job is None or not spec.own):
         raise UsageError(
@@ -480,27 +484,23 @@ def _stage(
     return spec
 
 
-def _is_incremental(
-    job: Job[Any] | None, options: dict[str, Any], flow: FlowKeys, stage: StageKeys, where: str
-) -> bool:
-    """Return whether a stage starts from its previous output; if the stage asks for it, it must."""
-    asked = flow.incremental if stage.incremental is None else stage.incremental
-    if not asked:
-        return False
-    if any(map(is_previous, options.values())):
-        return True
+def _base(
+    job: Job[Any] | None, options: dict[str, Any], stage: StageKeys, where: str
+) -> dict[str, Any]:
+    """Return the option that gives a stage its previous output, if it takes that with its others;
+    if the stage asks for it, and no other does, it must."""
     if "base" in options:
-        return False
+        return {}
     try:
         with given_in(where):
             if job is None:
                 raise UsageError("a function has no base", remedy="Leave incremental out")
             job.checked(without_stages({**BASE, **options}))
     except UsageError:  # no such option, or not with the others
-        if stage.incremental:
+        if stage.incremental and not any(map(is_previous, options.values())):
             raise
-        return False
-    return True
+        return {}
+    return BASE
 
 
 def _check_previous(body: dict[str, Any], where: str) -> None:

@@ -376,6 +376,18 @@ def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path: Path, kind: str) -
         assert len(found) == len(expected) or kind == "values"
 
 
+def test_a_table_of_nodes_goes_on_to_list_them(tmp_path: Path):
+    ids = save(tmp_path, "ids", pd.DataFrame({"id": [0, 1, 2]}))
+    edges = save(tmp_path, "edges", pd.DataFrame({"src": [0, 1], "dst": [1, 2]}))
+    etl(edges, tmp_path / "g0", nodes=ids, directed=False)
+    inside = save(tmp_path, "inside", pd.DataFrame({"src": [0], "dst": [2]}))
+    assert etl([], tmp_path / "g1", base=tmp_path / "g0", add=[inside]).edges == 6
+    outside = save(tmp_path, "outside", pd.DataFrame({"src": [0], "dst": [77]}))
+    for base in ("g0", "g1"):
+        with pytest.raises(InputError):
+            etl([], tmp_path / "g2", base=tmp_path / base, add=[outside])
+
+
 def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
     frame = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "relation": [10, 30, 30]})
     etl(save(tmp_path, "before", frame), tmp_path / "g0")
@@ -469,6 +481,13 @@ def test_a_window_has_an_end_and_a_length_in_the_unit_of_the_times(tmp_path: Pat
     for more in ({"time": "time"}, {**given, "since": "2026-11-02"}, {}):
         with pytest.raises(UsageError):
             etl(edges, tmp_path / "x", window="10d", **more)
+    nothing = save(tmp_path, "nothing", frame[:0])  # a day without edges
+    gone = save(tmp_path, "gone", frame[:1])
+    for number, changes in enumerate(
+        ({"add": [nothing]}, {"remove": [nothing]}, {"remove": [gone]})
+    ):
+        out = tmp_path / f"g{number}"
+        assert etl([], out, base=tmp_path / "g", until="2026-12-03", **changes).edges == 8
     numbers = save(tmp_path, "numbers", frame.assign(time=np.arange(40)))
     with pytest.raises(UsageError):
         etl(numbers, tmp_path / "x", time="time", until=30, window="10d")

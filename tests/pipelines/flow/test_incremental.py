@@ -112,6 +112,13 @@ def test_only_stages_with_a_base_are_incremental(home):
         return {n for n, one in read_flow(home / "flow.yaml").stages.items() if one.incremental}
 
     assert incremental(f"incremental: true\nstages: {stages}") == {"g", "warm"}
+    more = 'nodes: n.parquet, feature_columns: [f], features_as: "{{previous}}"'
+    for text, based in (
+        (f"incremental: true\nstages: {{g: {{job: etl, input: e, {more}}}}}", True),
+        (f"stages: {{g: {{job: etl, input: e, {more}}}}}", False),
+    ):
+        Path("flow.yaml").write_text(text)
+        assert ("base" in read_flow(home / "flow.yaml").stages["g"].with_base) == based
     assert incremental("stages: {g: {job: etl, input: e, incremental: true}}") == {"g"}
     for bad in (
         "stages: {g: {job: generate sbm, incremental: true}}",

@@ -13,10 +13,11 @@ from penstock.errors import InputError
 NODES, REACH = 1500, 4  # a ring in which each node has the next four as neighbours
 
 
-def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1):
+def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1, kinds=None):
     """Write the ring: nodes ``moved`` have other features, edges of ``cut`` are gone.
 
     copies  of each edge, of other weights; order: of the edges, -1: the last first
+    kinds   of some nodes, others are plain; None: all
     """
     random = np.random.default_rng(0)
     source = np.repeat(np.arange(NODES), REACH)
@@ -36,6 +37,7 @@ def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1):
     edges = {"src": ends[0], "dst": ends[1], "weight": weights.astype(np.float32)}
     nodes = {"id": np.arange(count), "label": np.arange(count) // 400}
     nodes["x"] = pa.array(list(values.astype(np.float32)))
+    nodes["kind"] = [(kinds or {}).get(node, "plain") for node in range(count)]
     nodes["split"] = np.where(np.arange(count) % 3, "train", "test")
     pq.write_table(pa.table(edges), folder / "edges.parquet")
     pq.write_table(pa.table(nodes), folder / "nodes.parquet")
@@ -47,7 +49,7 @@ def make_graph(folder: Path, *, directed=False, base=None, **changes):
     etl(
         folder / "edges.parquet",
         folder / "g",
-        feature_columns=["x"],
+        feature_columns=["kind" if "kinds" in changes else "x"],
         directed=directed,
         duplicates="keep" if "copies" in changes else "sum",
         base=base and base / "g",
@@ -117,6 +119,20 @@ def test_fewer_nodes_and_a_base_of_a_base(tmp_path):
         gnn.predict(tmp_path / "run", day / "p", graph=day / "g", base=base)
         assert same(day / "whole", day / "p")
         base = day / "p"
+
+
+def test_a_new_category_moves_the_columns_of_others(tmp_path):
+    kinds = {node: "zoo" if node % 100 else "first" for node in range(0, NODES, 50)}
+    make_graph(tmp_path / "before", kinds=kinds)
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=2, hidden=8)
+    gnn.predict(tmp_path / "run", tmp_path / "p0")
+    today = kinds | {7: "early", 50: "plain", 150: "first", 100: "zoo"}
+    make_graph(tmp_path / "after", kinds=today, base=tmp_path / "before")
+    given = {"graph": tmp_path / "after/g"}
+    gnn.predict(tmp_path / "run", tmp_path / "whole", **given)
+    report = gnn.predict(tmp_path / "run", tmp_path / "p", base=tmp_path / "p0", **given)
+    assert 0 < report.from_base.made < 150
+    assert same(tmp_path / "whole", tmp_path / "p")
 
 
 def test_parallel_edges_in_another_order_are_added_in_it(tmp_path):
