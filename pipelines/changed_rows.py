@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import UsageError
+from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.graph_changes import RowPrints
 from penstock.pipelines.walk.starts import share
 
+if TYPE_CHECKING:
+    from penstock.pipelines.embed.options import EmbedOptions
+    from penstock.pipelines.word2vec.options import Word2vecOptions
+
 
 def rows_to_train(
     graph: Graph,
-    rows: RowPrints,
-    before: RowPrints,
-    init: Path,
-    fraction: float,
-    seed: int,
+    columns: list[str],
+    options: EmbedOptions | Word2vecOptions,
+    kind: Format,
+    about: dict[str, Any] | None,
     among: Array | None = None,
-) -> Array:
-    """Return which rows differ from those of ``before``, also by the user's id of a neighbour, or
-    are drawn: (nodes,) bool.
+) -> tuple[RowPrints, Array]:
+    """Return the rows of a graph, and which of them differ from those of --init, also by the user's
+    id of a neighbour, or are drawn, the same ones for the same graph: (nodes,) bool.
 
-    init      the output that has ``before``, for errors
-    fraction  of the other rows that is drawn: the same ones for the same graph
-    among     nodes that may be chosen; None: all
+    columns  of the edges that count
+    kind     of the manifest of --init; about: its entry of the rows
+    among    nodes that may be chosen; None: all
     """
+    init, fraction = options.init, options.share
+    assert init is not None
+    assert fraction is not None
+    if about is None:
+        raise UsageError(f"{init} does not know which edges it was trained on, as --share needs")
+    with kind.reading(init):
+        before = RowPrints.load(init, about)
+    rows = RowPrints.of(graph, columns, known=before)
     chosen = rows.changed_since(before, init) | _beside(graph, rows.replaced(before))
-    drawn = (seed + int(graph.digest[:15], 16)) % 2**63
+    drawn = (options.seed + int(graph.digest[:15], 16)) % 2**63
     chosen[share(graph.num_nodes, fraction, drawn)] = True
     if among is not None:
         chosen &= np.isin(np.arange(graph.num_nodes), among)
@@ -40,7 +52,7 @@ def rows_to_train(
             "the others has no edge",
             remedy="Use a larger --share",
         )
-    return chosen
+    return rows, chosen
 
 
 def _beside(graph: Graph, nodes: Array) -> Array:

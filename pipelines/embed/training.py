@@ -242,13 +242,7 @@ def _rows_of(
         return RowPrints.of(graph, columns), None
     if out.resumes and (out.result / CHOSEN).is_file():
         return RowPrints.of(graph, columns), load_npy(out.result / CHOSEN)
-    init, path = Run.load(options.init), options.init
-    if init.rows is None:
-        raise UsageError(f"{path} does not know which edges it was trained on, as --share needs")
-    with FORMAT.reading(path):
-        before = RowPrints.load(path, init.rows)
-    rows = RowPrints.of(graph, columns, known=before)
-    return rows, rows_to_train(graph, rows, before, path, options.share, options.seed)
+    return rows_to_train(graph, columns, options, FORMAT, Run.load(options.init).rows)
 
 
 def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) -> str | None:

@@ -11,15 +11,15 @@ from penstock.pipelines.word2vec.report import Word2vecReport
 
 if TYPE_CHECKING:
     from penstock.output import Output
-    from penstock.pipelines.word2vec.job import Opened
+    from penstock.pipelines.word2vec.inputs import Input
 
 __all__ = ["Word2vecOptions", "Word2vecReport", "word2vec"]
 
 
-def _open(*given: Any) -> Opened:
-    from penstock.pipelines.word2vec.job import Opened
+def _open(*given: Any) -> Input:
+    from penstock.pipelines.word2vec.inputs import open_input
 
-    return Opened.open(*given)
+    return open_input(*given)
 
 
 # The rates may change too: a diverged run resumes from its checkpoint with lower ones. A checkpoint
@@ -30,7 +30,7 @@ def _open(*given: Any) -> Opened:
         _open,
         kind=list[ClientInput],
         verified=True,
-        searched=lambda opened: opened.input.searched,
+        searched=lambda opened: opened.searched,
         tables=True,
     ),
     writes="vectors",
@@ -40,7 +40,7 @@ def _open(*given: Any) -> Opened:
     on_gpu=True,
 )
 def word2vec(
-    context: declare.Context, inputs: Opened, out: Output, options: Word2vecOptions
+    context: declare.Context, inputs: Input, out: Output, options: Word2vecOptions
 ) -> Word2vecReport:
     """Train vectors on a graph, walked during training, on walks, or on text.
 

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.count import check_ranks as check_count
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
-from penstock.graph import Graph, load_npy
-from penstock.options import given_options, shown
+from penstock.graph import load_npy
+from penstock.options import given_options
 from penstock.output import Output
-from penstock.paths import client_input
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.vectors.store import CONTEXT, FORMAT, VALUES, save_vectors
-from penstock.pipelines.word2vec.inputs import Input, open_input
+from penstock.pipelines.word2vec.inputs import Input
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import check_ranks, plan_training, settings_of
 from penstock.pipelines.word2vec.report import Word2vecReport
-from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
 from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.state import METRICS, Checkpoints
@@ -38,42 +34,9 @@ from penstock.workers.word2vec.task import Trained, TrainTask
 _GENTLE = 0.05  # the largest learning rate that an error suggests
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The input of a training, and the vectors of a warm start, if any."""
-
-    input: Input
-    warm: WarmStart | None
-
-    @classmethod
-    def open(cls, inputs: Any, options: Word2vecOptions, verify: bool, quiet: bool) -> Opened:
-        """Open the input: a graph, a path, or several paths."""
-        several = [inputs] if isinstance(inputs, str | Path | Graph) else inputs
-        several = list(several) if isinstance(several, Iterable) else []
-        if not several or not all(isinstance(one, str | Path | Graph) for one in several):
-            raise UsageError(
-                "vectors are trained on files",
-                expected="a graph, or at least one path",
-                got=shown(inputs),
-                remedy="Write sentences to a text file, one per line, and give its path",
-            )
-        sources = [client_input(one.path if isinstance(one, Graph) else one) for one in several]
-        source = open_input(sources, options, verify=verify, quiet=quiet)
-        warm = None if options.init is None else WarmStart(options.init, options.dim)
-        source.check()
-        return cls(source, warm)
-
-    def stamps(self) -> dict[str, Any]:
-        """Return the stamps of the input and of the vectors of a warm start."""
-        found = {} if self.warm is None else self.warm.vectors.stamps()
-        return {**self.input.stamps(), **found}
-
-
-def train(
-    context: Context, opened: Opened, out: Output, options: Word2vecOptions
-) -> Word2vecReport:
+def train(context: Context, source: Input, out: Output, options: Word2vecOptions) -> Word2vecReport:
     """Make a corpus, train on ranks, and write the vectors."""
-    source, warm, scratch = opened.input, opened.warm, out.scratch
+    warm, graph, scratch = source.warm, source.graph, out.scratch
     training, resumes = settings_of(options, source.kind), out.resumes
     kind, asked = resolve_ranks(options.parts, context.cluster)
     if asked is not None:  # before a cluster is started
@@ -83,13 +46,14 @@ def train(
     workers = context.ranks(None, options.parts)
     has = workers.capacity
     check_ranks(options, training, workers.count, on_gpu=has.on_gpu, resumes=resumes)
-    plan_training(context, source, training, workers, source.words)
+    known = None if graph is None else graph.num_nodes
+    plan_training(context, source, training, workers, known)
     # Errors that the vocabulary decides are raised before the corpus is written.
     vocabulary = source.counted(workers, scratch)
     takes = plan_training(context, source, training, workers, vocabulary.words)
     start = None
     if warm is not None:
-        start = warm.prepare(vocabulary, source.graph, scratch / "start")
+        start = warm.prepare(vocabulary, graph, scratch / "start")
     prepared = source.prepare(workers, has.rows, scratch)
     if not context.quiet:
         what = "nodes" if source.rows_are == "nodes" else "words in the vocabulary"
@@ -119,14 +83,14 @@ def train(
         raise _untrained(trained, source.what, options.sample)
     with atomic(out.result / METRICS) as copy:
         shutil.copyfile(scratch / METRICS, copy)
-    graph = source.graph
+    numbers = source.internal and graph is None
     of: dict[str, Any] = {}
     if graph is not None:
         of = {"graph": str(graph.path), "graph_sha256": graph.digest}
     files = [file_entry(out.result, METRICS)]
-    if source.rows is not None:
-        files.append(source.rows.save(out.result))
-        of["prints"] = source.rows.about
+    if (rows := source.rows()) is not None:
+        files.append(rows.save(out.result))
+        of["prints"] = rows.about
     size, body = save_vectors(
         out.result,
         vocabulary.ids(),
@@ -140,7 +104,7 @@ def train(
         input=source.sources,
         input_kind=source.kind,
         **of,
-        **({"ids_are": "internal"} if source.has_internal_ids else {}),
+        **({"ids_are": "internal"} if numbers else {}),
         options=given_options(options),
         epochs=training.epochs,
         loss=trained.loss,
@@ -170,7 +134,7 @@ def train(
         unseen=trained.unseen,
         known=None if warm is None else warm.initialised,
         averaged=0 if warm is None else warm.averaged,
-        internal_ids=source.has_internal_ids,
+        internal_ids=numbers,
     )
 
 

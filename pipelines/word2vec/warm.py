@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from penstock.files import link, save_npy
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import CONTEXT
-from penstock.pipelines.word2vec.inputs import Counted
+from penstock.pipelines.word2vec.vocabulary import Vocabulary
 from penstock.sizes import plural
 
 _NODES = 1 << 16  # new nodes whose neighbours are read together
@@ -27,7 +26,7 @@ class WarmStart:
     """
 
     def __init__(self, path: Path, dim: int) -> None:
-        self.path, self.dim = path, dim
+        self.path, self.vectors = path, Vectors.open(path)
         self.initialised = self.averaged = 0
         if self.vectors.dimension != dim:
             raise UsageError(
@@ -38,15 +37,10 @@ class WarmStart:
             )
         self.context = self.vectors.context  # reports damage before the input is read
 
-    @cached_property
-    def vectors(self) -> Vectors:
-        """The vectors."""
-        return Vectors.open(self.path)
-
-    def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
+    def prepare(self, vocabulary: Vocabulary, graph: Graph | None, folder: Path) -> Path:
         """Write the vectors to begin with, means of neighbours included, for ranks to read."""
         ids = vocabulary.ids()
-        rows = self.vectors.find(ids.combine_chunks() if hasattr(ids, "chunks") else ids)
+        rows = self.vectors.find(ids)
         words = np.flatnonzero(rows >= 0)
         self.initialised = len(words)
         if not len(words):

@@ -11,42 +11,30 @@ sentences  how a task reads lists and text
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
-from penstock.files import file_entry
 from penstock.graph import Graph
-from penstock.output import Pieces
-from penstock.pipelines.tables.sources import file_size, find_files, format_of, is_folder, stamp_of
+from penstock.options import shown
+from penstock.paths import client_input
+from penstock.pipelines.tables.sources import file_size, find_files, format_of, is_folder
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
-from penstock.pipelines.word2vec.vocabulary import COUNTS, IDS, load_ids
+from penstock.pipelines.word2vec.vocabulary import Vocabulary
+from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.graph_changes import RowPrints
     from penstock.pipelines.job.workers import Workers
+    from penstock.pipelines.word2vec.inputs.files import FilesInput
+    from penstock.pipelines.word2vec.inputs.graph import GraphInput
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 _LISTS = ("parquet", "arrow")
-CORPUS = "corpus"  # in the scratch folder: the vocabulary, and the numbers of words
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The number of words, and the user's ids in their order.
-
-    file  a Parquet file that has them in its column id
-    """
-
-    words: int
-    ids: Callable[[], pa.Array]
-    file: Path
 
 
 @dataclass(frozen=True)
@@ -63,53 +51,45 @@ class Prepared:
 
 
 class Input(ABC):
-    """One input: files, folders, globs and URLs, all of one kind."""
+    """One input: files, folders, globs and URLs, all of one kind.
 
-    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
-        self.sources, self.options, self.kind = list(sources), options, kind
+    what           its name in messages
+    graph          the graph whose node v is word v; None: words are found in the input
+    rows_are       the rows of the vectors: nodes, if the graph is given, or words
+    warm           the vectors of --init
+    internal       whether ids are numbers of a graph's nodes, which need no look-up
+    searched       folders that it reads at any depth
+    tokens         words of an epoch; None: not known before the input is read
+    scratch_bytes  a bound of the encoded corpus's bytes on disk
+    """
 
-    @property
-    def what(self) -> str:
-        """The name of the input in messages."""
-        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        return f"{self.sources[0]}{more}"
+    internal = False
+    searched: Sequence[str] = ()
+    tokens: int | None = None
+    scratch_bytes = 0
 
-    @property
-    def rows_are(self) -> str:
-        """The rows of the vectors: nodes, if the graph is given, or words."""
-        return "words" if self.graph is None else "nodes"
-
-    @property
-    def has_internal_ids(self) -> bool:
-        """Whether vectors are by the numbers of a graph's nodes, and not by ids of the user."""
-        return False
+    def __init__(
+        self, sources: list[str], options: Word2vecOptions, kind: str, graph: Graph | None
+    ) -> None:
+        self.sources, self.options, self.kind, self.graph = sources, options, kind, graph
+        self.what = sources[0]
+        if len(sources) > 1:
+            self.what += f" and {len(sources) - 1} more"
+        self.rows_are = "words" if graph is None else "nodes"
+        self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
     @property
     @abstractmethod
     def files(self) -> list[str]:
         """Files that it reads."""
 
-    @property
-    def searched(self) -> Sequence[str]:
-        """Folders that it reads at any depth."""
-        return ()
-
-    @property
-    def graph(self) -> Graph | None:
-        """The graph whose node v is word v; None: words are found in the input."""
-        return None
-
-    @property
-    def rows(self) -> RowPrints | None:
-        """Bits of the rows of the graph that is walked; None: it walks none."""
-        return None
-
     @cached_property
     def bytes(self) -> int:
         """The size of the files."""
         return sum(map(file_size, self.files))
 
-    def check(self) -> None:  # noqa: B027 - an input may have nothing to check
+    @abstractmethod
+    def check(self) -> None:
         """Raise if the options do not fit the input."""
 
     def verify(self, *, quiet: bool) -> None:
@@ -121,49 +101,23 @@ class Input(ABC):
             )
         Graph.open(self.graph.path, verify=True, quiet=quiet)
 
-    def stamps(self) -> dict[str, Any]:
-        """Return the stamps of the files and of the graph."""
-        found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
-        # Their positions count too: encoded pieces are numbered by the order of the files.
-        for place, path in enumerate(self.files):
-            found.setdefault(path, [*(stamp_of(path) or ())]).append(place)
-        return found
-
-    @property
-    def scratch_bytes(self) -> int:
-        """A bound of the encoded corpus's bytes on disk."""
-        return 0
-
-    @property
-    def words(self) -> int | None:
-        """The number of words in the vocabulary, if known before the input is read."""
-        return None if self.graph is None else self.graph.num_nodes
-
-    @property
-    def tokens(self) -> int | None:
-        """Words of an epoch, if known before the input is read."""
+    def rows(self) -> RowPrints | None:
+        """Return bits of the rows of the graph that is walked; None: it walks none."""
         return None
+
+    def stamps(self) -> dict[str, Any]:
+        """Return the stamps of the graph, and of the vectors of a warm start."""
+        found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
+        return found | ({} if self.warm is None else self.warm.vectors.stamps())
 
     def held_bytes(self, workers: Workers, rows: int) -> int:
         """Return the bytes that a rank holds of a graph, if it can keep ``rows`` bytes."""
         return 0
 
-    def counted(self, workers: Workers, scratch: Path) -> Counted:
+    def counted(self, workers: Workers, scratch: Path) -> Vocabulary:
         """Return the vocabulary: the nodes of the graph, or words counted in the input."""
-        if self.graph is not None:
-            return Counted(self.graph.num_nodes, self.graph.user_ids, self.graph.ids_file)
-        folder = scratch / CORPUS
-        records = Pieces(folder, folder)
-        if not records.done("counted"):
-            self.count(workers, folder)
-            files = [file_entry(folder, name) for name in (IDS, COUNTS)]
-            records.save("counted", {}, files)
-        ids = load_ids(folder)
-        return Counted(len(ids), lambda: ids, folder / IDS)
-
-    def count(self, workers: Workers, folder: Path) -> None:
-        """Count the words of an input without a graph, and write the vocabulary."""
-        raise NotImplementedError
+        assert self.graph is not None
+        return Vocabulary(self.graph.num_nodes, self.graph.ids_file)
 
     @abstractmethod
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
@@ -173,10 +127,18 @@ class Input(ABC):
         """
 
 
-def open_input(
-    sources: Sequence[str], options: Word2vecOptions, *, verify: bool = False, quiet: bool
-) -> Input:
-    """Return the input, by the kind of its files."""
+def open_input(inputs: Any, options: Word2vecOptions, verify: bool, quiet: bool) -> Input:
+    """Open the input, by the kind of its files: a graph, a path, or several paths."""
+    several = [inputs] if isinstance(inputs, str | Path | Graph) else inputs
+    several = list(several) if isinstance(several, Iterable) else []
+    if not several or not all(isinstance(one, str | Path | Graph) for one in several):
+        raise UsageError(
+            "vectors are trained on files",
+            expected="a graph, or at least one path",
+            got=shown(inputs),
+            remedy="Write sentences to a text file, one per line, and give its path",
+        )
+    sources = [client_input(one.path if isinstance(one, Graph) else one) for one in several]
     kinds = {source: _kind_of(source) for source in sources}
     kind = kinds[sources[0]]
     for source, other in kinds.items():
@@ -195,6 +157,7 @@ def open_input(
     opened = _class_of(kind)(sources, options, kind)
     if verify:
         opened.verify(quiet=quiet)
+    opened.check()
     return opened
 
 
@@ -219,7 +182,7 @@ def vectors_given(path: str) -> UsageError:
     )
 
 
-def _class_of(kind: str) -> type[Input]:
+def _class_of(kind: str) -> type[GraphInput | FilesInput]:
     if kind == "graph":
         from penstock.pipelines.word2vec.inputs.graph import GraphInput
 

@@ -6,7 +6,7 @@ Tasks pass over the files twice: first they count the ids, then they write their
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
+from penstock.arrow import as_numpy, one_array, read_column
 from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry, check_sums, save_npy
 from penstock.graph import Graph, load_npy
@@ -30,14 +30,28 @@ from penstock.pipelines.tables.pieces import (
     byte_range_pieces,
     row_group_pieces,
 )
-from penstock.pipelines.tables.sources import codec_of, file_size, find_files, format_of, head_of
+from penstock.pipelines.tables.sources import (
+    codec_of,
+    file_size,
+    find_files,
+    format_of,
+    head_of,
+    stamp_of,
+)
 from penstock.pipelines.tables.text import without_mark
 from penstock.pipelines.tables.types import bare_type, is_list
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.walk.starts import refuse_unknown
-from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
+from penstock.pipelines.word2vec.inputs import Input, Prepared, vectors_given
 from penstock.pipelines.word2vec.inputs.sentences import Part, Sentences
-from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
+from penstock.pipelines.word2vec.vocabulary import (
+    COUNTS,
+    IDS,
+    Vocabulary,
+    empty,
+    merged,
+    save_vocabulary,
+)
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 
 if TYPE_CHECKING:
@@ -46,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
+CORPUS = "corpus"  # in the scratch folder: the vocabulary, and the numbers of words
 TEXT_TARGET = 1 << 24  # bytes of a piece of text
 PIECE_WORDS = 1 << 24  # numbers written at a time
 _UNPACKED = 4  # text is about this many times larger than compressed
@@ -57,20 +72,11 @@ _OF_WORD, _OF_ID, _OF_NUMBER = 5, 4, 12
 class FilesInput(Input):
     """Files with a column of lists, or text."""
 
-    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
-        super().__init__(sources, options, kind)
-        self._graph = None if options.graph is None else Graph.open(options.graph)
+    def __init__(self, sources: list[str], options: Word2vecOptions, kind: str) -> None:
+        graph = None if options.graph is None else Graph.open(options.graph)
+        super().__init__(sources, options, kind, graph)
+        self.searched = sources
         self._ids_of: dict[str, tuple[str, Any]] = {}  # the first file of each type of ids
-
-    @property
-    def graph(self) -> Graph | None:
-        """The graph of --graph."""
-        return self._graph
-
-    @property
-    def internal(self) -> bool:
-        """Whether ids are numbers of a graph's nodes."""
-        return False
 
     @cached_property
     def files(self) -> list[str]:
@@ -86,34 +92,37 @@ class FilesInput(Input):
         ]
         if not self.parts:
             raise empty(self.what)
+        ids = sum(one.ids for one in self.parts)
+        if all(one.piece.format == "parquet" for one in self.parts):
+            self.tokens = ids
+        self.scratch_bytes = _OF_NUMBER * ids
 
-    @property
-    def searched(self) -> Sequence[str]:
-        """Folders that are read at any depth."""
-        return self.sources
+    def stamps(self) -> dict[str, Any]:
+        """Return the stamps of the files, too, and their positions: pieces are numbered by them."""
+        found: dict[str, Any] = {}
+        for place, path in enumerate(self.files):
+            found.setdefault(path, [*(stamp_of(path) or ())]).append(place)
+        return found | super().stamps()
 
-    @property
-    def tokens(self) -> int | None:
-        """The number of ids in all lists, known only for Parquet."""
-        if any(one.piece.format != "parquet" for one in self.parts):
-            return None
-        return sum(one.ids for one in self.parts)
+    def counted(self, workers: Workers, scratch: Path) -> Vocabulary:
+        """Count the ids, unless the graph has them."""
+        import pyarrow.parquet as pq
 
-    @property
-    def scratch_bytes(self) -> int:
-        """The bytes of their numbers and of the sentences' offsets."""
-        return _OF_NUMBER * sum(one.ids for one in self.parts)
-
-    def count(self, workers: Workers, folder: Path) -> None:
-        """Count the ids."""
-        longest = self.options.max_sentence
-        counted = self._tasks(workers, count_ids, [(one,) for one in self.parts], longest=longest)
-        Vocabulary.of(
-            merged(counted),
-            what=self.what,
-            min_count=self.options.least_count(self.kind),
-            max_vocab=self.options.max_vocab,
-        ).save(folder)
+        if self.graph is not None:
+            return super().counted(workers, scratch)
+        folder, longest = scratch / CORPUS, self.options.max_sentence
+        records = Pieces(folder, folder)
+        if not records.done("counted"):
+            calls = [(one,) for one in self.parts]
+            files = save_vocabulary(
+                folder,
+                merged(self._tasks(workers, count_ids, calls, longest=longest)),
+                what=self.what,
+                min_count=self.options.least_count(self.kind),
+                max_vocab=self.options.max_vocab,
+            )
+            records.save("counted", {}, files)
+        return Vocabulary(pq.read_metadata(folder / IDS).num_rows, folder / IDS)
 
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Write the numbers of the ids."""
@@ -123,7 +132,7 @@ class FilesInput(Input):
             workers,
             encode_ids,
             [(one, folder, records) for one in self.parts if not records.done(one.name)],
-            graph=None if self._graph is None else self._graph.path,
+            graph=None if self.graph is None else self.graph.path,
             internal=self.internal,
             longest=self.options.max_sentence,
         )
@@ -135,8 +144,8 @@ class FilesInput(Input):
         tokens = sum(piece.words for piece in pieces)
         if not tokens:
             raise empty(self.what)
-        if self._graph is not None:
-            total = np.zeros(self._graph.num_nodes, np.int64)
+        if self.graph is not None:
+            total = np.zeros(self.graph.num_nodes, np.int64)
             for one in self.parts:
                 total += load_npy(folder / f"{one.name}.counts.npy")
             save_npy(folder, COUNTS, total)
@@ -220,10 +229,11 @@ class FilesInput(Input):
 class WalksInput(FilesInput):
     """A directory that ``penstock walk`` wrote."""
 
-    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
+    def __init__(self, sources: list[str], options: Word2vecOptions, kind: str) -> None:
         super().__init__(sources, options, kind)
-        self.folder = Path(sources[0])
+        self.folder, self.searched = Path(sources[0]), ()  # only the parts are read
         self.about = WALKS.load(self.folder)
+        self.internal = self.about.get("ids") == "internal"
 
     @cached_property
     def files(self) -> list[str]:
@@ -231,11 +241,6 @@ class WalksInput(FilesInput):
         with WALKS.reading(self.folder):
             names = [name for name in self.about["files"] if name.endswith(".parquet")]
         return [str(self.folder / name) for name in sorted(names)]
-
-    @property
-    def searched(self) -> Sequence[str]:
-        """None: only the parts are read."""
-        return ()
 
     def verify(self, *, quiet: bool) -> None:
         """Compare the parts, and the files of the graph if there is one, with their SHA-256."""
@@ -250,25 +255,16 @@ class WalksInput(FilesInput):
         folder = self.folder
         WALKS.files(folder, self.about)
         super().check()
-        if self._graph is not None and self.internal:
+        graph = self.graph
+        if graph is not None and self.internal:
             version = self.about.get("graph_sha256")
-            if version != self._graph.digest:
+            if version != graph.digest:
                 raise InputError(
-                    f"{folder} holds internal ids of another graph than {self._graph.path}",
-                    expected=f"walks of the graph with SHA-256 {self._graph.digest[:12]}...",
+                    f"{folder} holds internal ids of another graph than {graph.path}",
+                    expected=f"walks of the graph with SHA-256 {graph.digest[:12]}...",
                     got=f"{str(version)[:12]}..., of {self.about.get('graph')}",
                     remedy="Walk again, or with --ids user",
                 )
-
-    @property
-    def has_internal_ids(self) -> bool:
-        """Whether walks hold the numbers of nodes, and no graph with their ids is given."""
-        return self.internal and self._graph is None
-
-    @property
-    def internal(self) -> bool:
-        """Whether walks hold the numbers of nodes, which need no look-up."""
-        return bool(self.about.get("ids") == "internal")
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -302,7 +298,7 @@ def encode_ids(
 ) -> None:
     """Write the numbers of the ids of a part, and the record; runs on a worker."""
     opened = None if graph is None else Graph.open(graph)
-    vocabulary = None if opened is not None else load_ids(folder)
+    vocabulary = None if opened is not None else one_array(read_column(folder / IDS, "id"))
     counts = np.zeros(0 if opened is None else opened.num_nodes, np.int64)
     pieces: list[EncodedPiece] = []
     files: list[FileEntry] = []

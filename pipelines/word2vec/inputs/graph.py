@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,15 +35,11 @@ if TYPE_CHECKING:
 class GraphInput(Input):
     """A graph that is walked during training."""
 
-    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
-        super().__init__(sources, options, kind)
+    def __init__(self, sources: list[str], options: Word2vecOptions, kind: str) -> None:
         self._graph = Graph.open(sources[0])
+        super().__init__(sources, options, kind, self._graph)
         self._choice: SamplerChoice | None = None
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-        return self._graph
+        self._rows: RowPrints | None = None
 
     @property
     def files(self) -> list[str]:
@@ -79,57 +73,33 @@ class GraphInput(Input):
                 got=f"{graph.num_nodes:,}",
             )
         rounds = options.walks * options.rounds(self.kind)
-        checked_count(self._starts(), rounds, graph.num_nodes)
+        self._listed = self._starts()
+        starts = graph.num_nodes if self._listed is None else len(self._listed)
+        checked_count(starts, rounds, graph.num_nodes)
+        self.tokens = starts * options.walks * options.length  # as if no walk ended early
 
-    @cached_property
     def rows(self) -> RowPrints:
-        """Bits of the rows that a later training with --share compares."""
-        columns = [name for name in EDGE_COLUMNS if name in self._graph.manifest.dtypes]
-        return RowPrints.of(self._graph, columns, known=self._before)
+        """Return bits of the rows that a later training with --share compares."""
+        return self._rows or RowPrints.of(self._graph, self._columns())
 
-    @cached_property
-    def _before(self) -> RowPrints | None:
-        """The rows that the vectors of --init were trained on, if --share asks for them."""
-        path = self.options.init
-        if self.options.share is None or path is None:
-            return None
-        body = VECTORS.load(path)
-        if "prints" not in body:
-            raise UsageError(
-                f"{path} does not know which edges it was trained on, as --share needs",
-                expected="vectors that word2vec train made from a graph",
-            )
-        with VECTORS.reading(path):
-            return RowPrints.load(path, body["prints"])
+    def _columns(self) -> list[str]:
+        return [name for name in EDGE_COLUMNS if name in self._graph.manifest.dtypes]
 
-    @cached_property
-    def _listed(self) -> Array | None:
-        """The nodes from which to walk; None: all."""
+    def _starts(self) -> Array | None:
+        """Return the nodes from which to walk; None: all."""
         graph, options = self._graph, self.options
         listed = listed_starts(graph, options)
-        if self._before is None or options.share is None or options.init is None:
+        if options.share is None or options.init is None:
             return listed
-        given = self._before, options.init, options.share, options.seed, listed
-        chosen = rows_to_train(graph, self.rows, *given)
+        about = VECTORS.load(options.init).get("prints")
+        self._rows, chosen = rows_to_train(graph, self._columns(), options, VECTORS, about, listed)
         nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
         return (nodes if listed is None else listed)[chosen if listed is None else chosen[listed]]
-
-    def _starts(self) -> int:
-        return self._graph.num_nodes if self._listed is None else len(self._listed)
-
-    def stamps(self) -> dict[str, Any]:
-        """Return the stamps of the graph."""
-        return {**self._graph.stamps()}
-
-    @property
-    def tokens(self) -> int:
-        """Nodes of all walks of an epoch, as if none ended early."""
-        return self._starts() * self.options.walks * self.options.length
 
     def held_bytes(self, workers: Workers, rows: int) -> int:
         """Return the bytes of the rows, the sampler's tables, and the kept walks."""
         nodes, edges = self._graph.num_nodes, self._graph.num_edges
-        kept = 4 * min(self.tokens, COUNTED_WORDS)
+        kept = 4 * min(self.tokens or 0, COUNTED_WORDS)
         return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize) + kept
 
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
