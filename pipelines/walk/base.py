@@ -75,52 +75,37 @@ class Base:
         found = np.where(places < 0, -1, rounds * self.starts + places)
         return np.where(found < self.walks, found, -1)
 
-    def untouched(self, number: int) -> bool:
-        """Return whether the walks of a part of the base visit no node with another row."""
-        visits = load_npy(self.path / visits_name(number), remedy=FORMAT.restore)
-        return not (visits & load_npy(self.bits)[: len(visits)]).any()
-
     def part(
         self, number: int, first: int, last: int, count: int, *, npy: bool
     ) -> tuple[dict[str, int], list[FileEntry]] | None:
         """Return counts and files of a part of the base, but its visits, if it has exactly these
-        walks.
+        walks, and they visit no node with another row.
 
         count  today's starts
         """
-        there = _manifest(self)
-        if number >= len(there.parts) or (npy and not self.blocks):
+        parts, files = _manifest(self)
+        if number >= len(parts) or (npy and not self.blocks):
             return None
-        part = there.parts[number]
+        part = parts[number]
         same = (part["first"], part["walks"]) == (first, last - first)
         if not same or (self.known(first, last, count) != np.arange(first, last)).any():
             return None
+        visits = load_npy(self.path / visits_name(number), remedy=FORMAT.restore)
+        if (visits & load_npy(self.bits)[: len(visits)]).any():
+            return None
         names = [f"{part_name(number)}.parquet", *([block_name(number)] if npy else [])]
         counts = {name: part[name] for name in ("walks", "nodes")}
-        return counts, [there.files[name] for name in names]
-
-    def _check(self) -> None:
-        """Raise InputError if another output has come to the path."""
-        if sha256_of(self.path / FORMAT.file) != self.made:
-            raise InputError(f"{self.path} changed while it was read", remedy="Run it again")
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The parts of a base, the first walk of each, and all files."""
-
-    parts: list[dict[str, int]]
-    firsts: Array
-    files: dict[str, FileEntry]
+        return counts, [files[name] for name in names]
 
 
 @lru_cache(1)
-def _manifest(base: Base) -> _Parts:
-    base._check()
+def _manifest(base: Base) -> tuple[list[dict[str, int]], dict[str, FileEntry]]:
+    """Return the parts of a base, and all files; InputError if another output took its place."""
+    if sha256_of(base.path / FORMAT.file) != base.made:
+        raise InputError(f"{base.path} changed while it was read", remedy="Run it again")
     body = FORMAT.load(base.path)
     with FORMAT.reading(base.path):
-        firsts = np.array([part["first"] for part in body["parts"]], np.int64)
-        return _Parts(body["parts"], firsts, read_file_table(body["files"]))
+        return body["parts"], read_file_table(body["files"])
 
 
 def open_base(

@@ -20,12 +20,6 @@ _MOST_TRIALS = 4.0
 _MOST_FACTOR = 64.0
 # Beyond this, the number of proposals per step would look like a hang.
 _USABLE_FACTOR = 10_000.0
-_SAMPLERS = {
-    "reservoir": Sampler.RESERVOIR,
-    "its": Sampler.ITS,
-    "alias": Sampler.ALIAS,
-    "rejection": Sampler.REJECTION,
-}
 
 
 @dataclass(frozen=True)
@@ -79,29 +73,21 @@ def choose(
     graph: Graph, options: WalkingOptions, statistics: WeightStatistics, memory: int
 ) -> SamplerChoice:
     """Return the rules and their needs; ``memory``: bytes that a worker can use for rows."""
-    spec = _spec_of(graph, options, weighted(graph, options) and not statistics.alike)
+    reads_weights = weighted(graph, options) and not statistics.alike
     nodes, edges = graph.num_nodes, graph.num_edges
-    id_bytes = id_dtype(nodes).itemsize
 
-    def with_sampler(sampler: Sampler) -> WalkGraphSpec:
-        return _for_sampler(graph, options, spec, sampler)
-
-    def fits(sampler: Sampler) -> bool:
-        return with_sampler(sampler).bytes(nodes, edges, id_bytes) <= memory
+    def spec(sampler: Sampler) -> WalkGraphSpec:
+        return _spec_of(graph, options, sampler, weighted=reads_weights)
 
     if options.app == "custom":
-        return SamplerChoice(
-            with_sampler(Sampler.RESERVOIR), "reservoir: weights are known at run time"
-        )
+        return SamplerChoice(spec(Sampler.RESERVOIR), "reservoir: weights are known at run time")
     if options.sampler == "reservoir":
-        return SamplerChoice(with_sampler(Sampler.RESERVOIR), "reservoir, as requested")
-    largest, smallest = _factors(spec.rules)
+        return SamplerChoice(spec(Sampler.RESERVOIR), "reservoir, as requested")
+    largest, smallest = max(options.factors), min(options.factors)
     skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
     if options.sampler == "auto" and skewed and not options.in_parts:
-        return SamplerChoice(
-            with_sampler(Sampler.RESERVOIR),
-            f"reservoir: with factors from {smallest:g} to {largest:g} most proposals would fail",
-        )
+        why = f"reservoir: with factors from {smallest:g} to {largest:g} most proposals would fail"
+        return SamplerChoice(spec(Sampler.RESERVOIR), why)
     if options.app == "node2vec" and largest > _USABLE_FACTOR * smallest:
         raise UsageError(
             "nearly all proposals of a step would fail with --p and --q this far from 1",
@@ -109,31 +95,23 @@ def choose(
             "--sampler reservoir and --placement replicated",
             got=f"factors from {smallest:g} to {largest:g}",
         )
-    if not spec.weighted:
-        return SamplerChoice(
-            with_sampler(Sampler.DIRECT),
-            "direct: all edges of a node are equally likely",
-            _instead(graph, options),
-        )
+    if not reads_weights:
+        why = "direct: all edges of a node are equally likely"
+        return SamplerChoice(spec(Sampler.DIRECT), why, _instead(graph, options))
     if options.sampler != "auto":
-        return SamplerChoice(
-            with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as requested"
-        )
-    spread = f"{statistics.trials:.2f} proposals a step"
+        sampler = Sampler[options.sampler.upper()]
+        return SamplerChoice(spec(sampler), f"{options.sampler}, as requested")
+    spread = f"rejection would take {statistics.trials:.2f} proposals a step"
     if statistics.trials <= _MOST_TRIALS:
-        return SamplerChoice(
-            with_sampler(Sampler.REJECTION), f"rejection: {spread} by the weights, and no tables"
-        )
+        why = f"rejection: {statistics.trials:.2f} proposals a step by the weights, and no tables"
+        return SamplerChoice(spec(Sampler.REJECTION), why)
     for sampler in (Sampler.ITS,) if options.timed else (Sampler.ALIAS, Sampler.ITS):
-        if fits(sampler):
-            needs = format_bytes(with_sampler(sampler).bytes(nodes, edges, id_bytes))
-            why = f"{sampler.name.lower()}: rejection would take {spread}; {needs} with its tables"
-            return SamplerChoice(with_sampler(sampler), why)
-    return SamplerChoice(
-        with_sampler(Sampler.RESERVOIR),
-        f"reservoir: rejection would take {spread}, and tables do not fit into "
-        f"{format_bytes(memory)}",
-    )
+        needed = spec(sampler).bytes(nodes, edges, id_dtype(nodes).itemsize)
+        if needed <= memory:
+            needs = f"{format_bytes(needed)} with its tables"
+            return SamplerChoice(spec(sampler), f"{sampler.name.lower()}: {spread}; {needs}")
+    why = f"reservoir: {spread}, and tables do not fit into {format_bytes(memory)}"
+    return SamplerChoice(spec(Sampler.RESERVOIR), why)
 
 
 def _instead(graph: Graph, options: WalkingOptions) -> str:
@@ -176,55 +154,43 @@ def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _spec_of(graph: Graph, options: WalkingOptions, weighted: bool) -> WalkGraphSpec:
-    """Return the requested rules, for any sampler."""
+def _spec_of(
+    graph: Graph, options: WalkingOptions, sampler: Sampler, *, weighted: bool
+) -> WalkGraphSpec:
+    """Return the requested rules, for a sampler, and the columns that they need."""
+    names = options.names
+    wanted: tuple[int, ...] | None = None
+    schema: tuple[int, ...] = ()
+    if options.app == "metapath":
+        schema = schema_numbers(graph, options)
+        if sampler != Sampler.RESERVOIR:
+            wanted = tuple(sorted(set(schema)))
+            schema = tuple(map(wanted.index, schema))
+    return_factor, _, far_factor = options.factors
     rules = WalkRules(
         length=options.length,
         seed=options.seed,
-        stop=_stop(options),
+        sampler=sampler,
+        stop=options.stops,
         restart=options.restart,
-        second_order=options.app == "node2vec" and _factors_differ(options),
-        return_factor=options.return_factor,
-        far_factor=options.far_factor,
+        second_order=options.app == "node2vec" and set(options.factors) != {1.0},
+        return_factor=return_factor,
+        far_factor=far_factor,
         symmetric=not graph.manifest.directed,
+        schema=schema,
         cyclic=options.cyclic,
         expression=options.weight,
     )
     if options.timed:
         earliest, latest = time_window(graph, options)
         rules = replace(rules, timed=True, earliest=earliest, latest=latest)
-    return WalkGraphSpec(rules, weighted=weighted, times=options.timed)
-
-
-def _for_sampler(
-    graph: Graph, options: WalkingOptions, spec: WalkGraphSpec, sampler: Sampler
-) -> WalkGraphSpec:
-    rules = replace(spec.rules, sampler=sampler)
-    names = options.names
-    if options.app == "custom":
+    return WalkGraphSpec(
+        rules,
+        wanted=wanted,
         # An expression may treat equal weights differently.
-        spec = replace(spec, weighted="weight" in names)
-    spec = replace(spec, labels="label" in names, degrees="degree" in names)
-    if options.app != "metapath":
-        return replace(spec, rules=rules, relations="relation" in names)
-    schema = schema_numbers(graph, options)
-    if sampler == Sampler.RESERVOIR:
-        return replace(spec, rules=replace(rules, schema=schema), relations=True)
-    wanted = tuple(sorted(set(schema)))
-    groups = tuple(wanted.index(relation) for relation in schema)
-    return replace(spec, rules=replace(rules, schema=groups), wanted=wanted, relations=True)
-
-
-def _stop(options: WalkingOptions) -> float:
-    if options.app != "ppr":
-        return 0.0
-    return 0.15 if options.stop is None else options.stop
-
-
-def _factors(rules: WalkRules) -> tuple[float, float]:
-    factors = (rules.return_factor, 1.0, rules.far_factor)
-    return max(factors), min(factors)
-
-
-def _factors_differ(options: WalkingOptions) -> bool:
-    return (options.return_factor, options.far_factor) != (1.0, 1.0)
+        weighted="weight" in names if options.app == "custom" else weighted,
+        relations="relation" in names or options.app == "metapath",
+        times=options.timed,
+        labels="label" in names,
+        degrees="degree" in names,
+    )

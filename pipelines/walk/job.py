@@ -164,8 +164,8 @@ def _some_ids(graph: Graph) -> Any:
 
 def _longest(options: WalkOptions) -> float:
     """Return the longest possible average length of walks."""
-    if options.app == "ppr":
-        return 1 / (0.15 if options.stop is None else options.stop)
+    if options.stops:
+        return 1 / options.stops
     if options.app == "metapath" and not options.cyclic:
         return len(options.relations) + 1
     return options.length

@@ -116,15 +116,17 @@ class WalkingOptions:
         return frozenset() if self.weight is None else Expression.parse(self.weight).names
 
     @property
-    def return_factor(self) -> float:
-        """Factor of the weight of the edge back, for node2vec."""
-        return 1 / (self.p or 1.0)
+    def factors(self) -> tuple[float, float, float]:
+        """Factors of the weights of edges back, to neighbours of the previous node, and to others,
+        for node2vec."""
+        return 1 / (self.p or 1.0), 1.0, 1 / (self.q or 1.0)
 
     @property
-    def far_factor(self) -> float:
-        """Factor of weights of edges to nodes that are not neighbours of the previous node, for
-        node2vec."""
-        return 1 / (self.q or 1.0)
+    def stops(self) -> float:
+        """The probability to stop before each step."""
+        if self.app != "ppr":
+            return 0.0
+        return 0.15 if self.stop is None else self.stop
 
     @property
     def relations(self) -> tuple[str, ...]:

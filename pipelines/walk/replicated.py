@@ -80,7 +80,7 @@ def _linked(job: WalkTask, base: Base, number: int) -> bool:
     if base.internal != (job.write.graph is None):
         return False
     there = base.part(number, first, last, job.starts.count, npy=job.write.npy)
-    if there is None or not base.untouched(number):
+    if there is None:
         return False
     job.write.link(number, base.path, *there)
     return True

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import InputError
 from penstock.graph import Graph
@@ -49,23 +48,18 @@ def inspect_weights(
     if not weighted(graph, options):
         return WeightStatistics()
     if workers is None:
-        return combined(graph, [_inspect(graph.shard(n)) for n in range(graph.num_shards)], options)
-    calls = [(str(graph.path), number) for number in range(graph.num_shards)]
-    sizes = [shard.edges for shard in graph.manifest.shards]
-    found = workers.tasks("inspect weights", inspect_shard, calls, sizes, "edges")
-    return combined(graph, found, options)
-
-
-def combined(
-    graph: Graph, found: list[dict[str, Any]], options: WalkingOptions
-) -> WeightStatistics:
-    """Return the combined statistics of the shards, or raise for the first bad edge or row."""
+        found = [_inspect(graph.shard(number)) for number in range(graph.num_shards)]
+    else:
+        calls = [(str(graph.path), number) for number in range(graph.num_shards)]
+        sizes = [shard.edges for shard in graph.manifest.shards]
+        found = workers.tasks("inspect weights", inspect_shard, calls, sizes, "edges")
     own = options.app == "custom"  # it defines the meaning of a weight of 0
     for shard in found:
         if shard["bad"] is not None:
             source, target, weight = shard["bad"]
             raise InputError(
-                f"{graph.path} has a weight that walks cannot use, {_edge(graph, source, target)}",
+                f"{graph.path} has a weight that walks cannot use, on the edge from "
+                f"{_name(graph, source)} to {_name(graph, target)}",
                 expected="weights of 0 or more, finite in single precision",
                 got=str(weight),
                 remedy="Correct the weight and run penstock etl again, or "
@@ -99,14 +93,10 @@ def inspect_shard(graph: str, number: int) -> dict[str, Any]:
 
 
 def _inspect(csr: CSR) -> dict[str, Any]:
-    assert csr.weights is not None
-    return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
-
-
-def inspect_rows(
-    indptr: Array, indices: Array, weights: Array, first_row: int = 0
-) -> dict[str, Any]:
     """Return counts of a range of rows that add up over ranges."""
+    assert csr.weights is not None
+    indptr, indices, first_row = csr.indptr, csr.indices, csr.first_row
+    weights = single(csr.weights)
     bounds, bad, zero = kernel("walk", indptr).check_weights(indptr, weights)
     found: dict[str, Any] = {"edges": len(weights), "bad": None, "zero": 0, "trials": 0.0}
     if bad >= 0:
@@ -128,10 +118,6 @@ def inspect_rows(
         "trials": float(trials.sum()),
     }
     return found
-
-
-def _edge(graph: Graph, source: int, target: int) -> str:
-    return f"on the edge from {_name(graph, source)} to {_name(graph, target)}"
 
 
 def _name(graph: Graph, node: int) -> str:
