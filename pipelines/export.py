@@ -116,6 +116,7 @@ def export_vectors(
     --------
     >>> export_vectors("vectors", "vectors.bin")
     """
+    from penstock.files import save_npy
     from penstock.limits import available_memory
     from penstock.pipelines.vectors import indexes, tables, word2vec
 
@@ -143,7 +144,7 @@ def export_vectors(
     if kind == "parquet":
         tables.write_parquet(file, ids, values)
     elif kind == "npy":
-        tables.write_npy(file, values)
+        save_npy(out.result, file.name, values)
     elif kind == "usearch":
         indexes.write_usearch(file, values, cosine=cosine)
     elif kind == "faiss":

@@ -83,12 +83,7 @@ class SimilarBase:
         save_npy(folder, _MOVED, moved)
         return cls(folder), kept
 
-    def merge(
-        self,
-        first: int,
-        last: int,
-        search: Any,
-    ) -> tuple[Array, Array, int]:
+    def merge(self, first: int, last: int, search: Any) -> tuple[Array, Array, int]:
         """Return the neighbours of rows, their scores, and how many rows met all vectors.
 
         search  (rows, candidates, None: all) -> their nearest and scores

@@ -8,12 +8,11 @@ context.npy           word2vec's output vectors, from which a training run can r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy, one_array, read_column
 from penstock.errors import CorruptFile, InputError
-from penstock.files import FileEntry, atomic, file_table, part_name, save_npy
+from penstock.files import FileEntry, file_table, link, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.threads import spread
@@ -56,7 +55,7 @@ def save_vectors(
     *,
     counts: Array | None = None,
     context: Array | None = None,
-    written: Mapping[str, tuple[Path, FileEntry]] | None = None,
+    written: Mapping[str, tuple[Path, FileEntry]] = MappingProxyType({}),
     parts: Sequence[FileEntry] = (),
     files: Iterable[FileEntry] = (),
     **about: Any,
@@ -113,8 +112,12 @@ def save_vectors(
         arrays[CONTEXT] = np.asarray(context, np.float32)
     pieces: list[Callable[[], FileEntry]] = []
     for name, array in arrays.items():
-        there = (written or {}).get(name)
-        pieces.append(partial(_save_values, folder, name, array, there))
+        if name in written:
+            path, entry = written[name]
+            link(path, folder / name)
+            entries[name] = replace(entry, name=name)
+        else:
+            pieces.append(partial(save_npy, folder, name, array))
     for number, start in enumerate(() if parts else starts):
         cut = slice(start, start + rows)
         some = None if counts is None else counts[cut]
@@ -161,14 +164,14 @@ def first_id(folder: Path) -> Any:
         return next(file.iter_batches(1, columns=["id"])).column(0)[0].as_py()
 
 
-def read_context(folder: Path) -> Array | None:
-    """Return word2vec's output vectors, mapped, if the directory has them."""
-    body = FORMAT.load(folder)
-    if CONTEXT not in FORMAT.files(folder, body):
+def read_context(folder: Path, body: dict[str, Any]) -> Array | None:
+    """Return word2vec's output vectors, mapped, if the directory has them.
+
+    body  the content of its vectors.json
+    """
+    if CONTEXT not in body.get("files", ()):
         return None
-    with FORMAT.reading(folder):
-        shape = (body["rows"], body["dimension"])
-    return _load(folder / CONTEXT, shape)
+    return _load(folder / CONTEXT, (body["rows"], body["dimension"]))
 
 
 def _load(path: Path, shape: tuple[int, int]) -> Array:
@@ -233,14 +236,3 @@ def _ascending(ids: pa.Array) -> bool:
         return False
     numbers = as_numpy(ids)
     return bool((numbers[1:] > numbers[:-1]).all())
-
-
-def _save_values(
-    folder: Path, name: str, array: Array, there: tuple[Path, FileEntry] | None
-) -> FileEntry:
-    if there is not None:
-        path, entry = there
-        with suppress(OSError), atomic(folder / name) as temporary:  # not every disk has links
-            os.link(path, temporary)
-            return replace(entry, name=name)
-    return save_npy(folder, name, array)

@@ -11,7 +11,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, InputError
-from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import read_ids, read_rows, schema_with_rows
@@ -160,11 +159,6 @@ def _read_ids(path: Path) -> pa.Array:
             got=f"an array of shape {ids.shape}",
         )
     return store.as_ids(ids)
-
-
-def write_npy(path: Path, values: Array) -> None:
-    """Write values as .npy."""
-    save_npy(path.parent, path.name, values)
 
 
 def write_ids(path: Path, ids: pa.Array) -> None:

@@ -134,7 +134,7 @@ class Vectors:
     @cached_property
     def context(self) -> Array | None:
         """word2vec's output vectors, from which a training run resumes, if they are kept."""
-        return store.read_context(Path(self.path)) if self.about else None
+        return store.read_context(Path(self.path), self.about) if self.about else None
 
     @property
     def mapped(self) -> Path | None:
@@ -265,21 +265,12 @@ def _cast(asked: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return ids in the type of the vectors' ids; null if one cannot be converted."""
     import pyarrow as pa
 
-    if pa.types.is_null(asked.type):
+    from penstock.pipelines.tables.columns import cast_rows
+
+    try:
+        return cast_rows(asked, kind)[0]
+    except pa.ArrowNotImplementedError:
         return pa.nulls(len(asked), kind)
-    try:
-        return asked.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.array([_cast_one(one, kind) for one in asked], kind)
-
-
-def _cast_one(one: pa.Scalar, kind: pa.DataType) -> Any:
-    import pyarrow as pa
-
-    try:
-        return one.cast(kind).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
 
 
 def _plain(value: Any) -> Any:
