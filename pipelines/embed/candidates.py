@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.bounds import check_length
-from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.embed.options import ALL, BY_RELATION
@@ -19,11 +15,6 @@ from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.warm import IDS
 
 FILE = "candidates.npy"  # file in a run that was trained with candidates: one bit per node
-
-
-def keep_candidates(folder: Path, mask: Array) -> None:
-    """Keep the candidates of a training in its run's folder."""
-    save_npy(folder, FILE, np.packbits(mask))
 
 
 def find_candidates(

@@ -63,7 +63,7 @@ def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
 
 
 def plan_ranking(
-    context: Context, at: Path, checkpoint: str, run: Run, what: str, more: int = 0, ranks: int = 1
+    context: Context, at: Path, checkpoint: str, what: str, more: int = 0, ranks: int = 1
 ) -> Workers:
     """Return the ranks that will read the vectors of a run; ``--plan`` ends here.
 
@@ -116,7 +116,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
     if options.filtered:  # an edge answers at most one query per side
         known = sum(g.num_edges + sum(g.manifest.heldout.values()) for g in filters)
         more += min(known, share * run.nodes) * _KNOWN
-    workers = plan_ranking(context, at, checkpoint, run, "the ranks of edges", more, ranks)
+    workers = plan_ranking(context, at, checkpoint, "the ranks of edges", more, ranks)
     task = EvaluateTask(
         graph=graph.path,
         run=at,

@@ -113,8 +113,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
     init="Validation and checkpoints",
     parts="Training",
 )
-class TrainingOptions(Training):
-    """A training run, its initial vectors, and its number of ranks."""
+class EmbedOptions(Training):
+    """Options of ``penstock embed train``."""
 
     recipe: ClientPath | None = None
     """a YAML file of options of the model and its training; those given explicitly win"""
@@ -155,11 +155,6 @@ class TrainingOptions(Training):
 
         with given_in(path):
             return checked({**declared, **values})
-
-
-@options
-class EmbedOptions(TrainingOptions):
-    """Options of ``penstock embed train``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -44,7 +44,7 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
     asked = str(options.head if options.head is not None else options.tail)
     ids = read_column(at / IDS, "id").combine_chunks()
     task = prediction_task(folder, run, options)
-    workers = plan_ranking(context, at, task.checkpoint, run, "the best answers")
+    workers = plan_ranking(context, at, task.checkpoint, "the best answers")
     side = Side.TAIL if options.head is not None else Side.HEAD
     question = task, _node(asked, at, ids), relation_number(options.relation, at, run), side
     found = workers.ranks(predict, question, title="predict")[0]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from penstock.arrays import Array
 from penstock.cluster.query import ask_workers
 from penstock.errors import PenstockError, UsageError
@@ -15,7 +17,7 @@ from penstock.graph_changes import RowPrints
 from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.changed_rows import rows_to_train
-from penstock.pipelines.embed.candidates import keep_candidates
+from penstock.pipelines.embed.candidates import FILE as CANDIDATES
 from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
@@ -136,7 +138,7 @@ def train_vectors(
     if chosen is not None:
         save_npy(out.result, CHOSEN, chosen)
     if mask is not None:
-        keep_candidates(out.result, mask)
+        save_npy(out.result, CANDIDATES, np.packbits(mask))
     candidates = None if mask is None else Candidates.of(mask).limiting(training.corrupt)
     if by_relation:
         candidates = Candidates(graph.num_nodes, graph=graph.path)

@@ -79,7 +79,7 @@ class SimilarBase:
         moved |= _out_of_order(before_rows)
         if moved.mean() > _MOST:
             moved[:] = True
-        _save_lists(path, vectors, today, moved, task.k, folder)
+        _save_lists(path, vectors, moved, task.k, folder)
         save_npy(folder, _MOVED, moved)
         return cls(folder), kept
 
@@ -160,9 +160,7 @@ def _out_of_order(before_rows: Array) -> Array:
     return found
 
 
-def _save_lists(
-    path: Path, vectors: Vectors, today: Array, moved: Array, k: int, folder: Path
-) -> None:
+def _save_lists(path: Path, vectors: Vectors, moved: Array, k: int, folder: Path) -> None:
     """Write the lists that today's rows had."""
     import pyarrow.parquet as pq
 
@@ -171,7 +169,8 @@ def _save_lists(
     for file in sorted(path.glob("part-*.parquet")):
         table = pq.read_table(file)
         of, near = (vectors.find(one_array(table.column(n))) for n in ("id", "neighbour"))
-        starts = np.flatnonzero(np.diff(_codes(table.column("id")), prepend=-1))
+        codes = one_array(table.column("id")).dictionary_encode().indices
+        starts = np.flatnonzero(np.diff(np.asarray(codes), prepend=-1))
         place = np.arange(len(of)) - np.repeat(starts, np.diff(np.append(starts, len(of))))
         near = np.where(moved[near], -1, near)  # -1 stays
         there = of >= 0
@@ -179,11 +178,6 @@ def _save_lists(
         scores[of[there], place[there]] = as_numpy(table.column("score"), 0)[there]
     save_npy(folder, _ROWS, rows)
     save_npy(folder, _SCORES, scores)
-
-
-def _codes(column: Any) -> Array:
-    """Return numbers that differ if ids do."""
-    return np.asarray(one_array(column).dictionary_encode().indices)
 
 
 def _nearest(rows: Array, scores: Array, k: int) -> tuple[Array, Array]:

@@ -39,10 +39,8 @@ class Vectors:
         The file or directory that was opened.
     about
         The content of vectors.json, if there is one.
-    listed
-        The file of their ids, if that is another one.
     files
-        Those that were read, if it is not a directory of Penstock.
+        Those that were read, with that of the ids, if it is not a directory of Penstock.
 
     Examples
     --------
@@ -61,7 +59,6 @@ class Vectors:
     values: Array
     path: str
     about: dict[str, Any] = field(default_factory=dict)
-    listed: Path | None = None
     files: tuple[str, ...] = ()
 
     @classmethod
@@ -104,7 +101,7 @@ class Vectors:
         source = client_input(path)
         if ids is not None and not source.lower().endswith(".npy"):
             raise UsageError("only an .npy file takes ids from another file", got=source)
-        home, listed = Path(source), None
+        home = Path(source)
         if (home / store.FORMAT.file).exists():
             found, values, about = store.read_store(home)
             return cls(found, values, source, about)
@@ -113,12 +110,13 @@ class Vectors:
             home = client_path(source)  # which is mapped
             listed = tables.sibling_ids(home) if ids is None else client_path(ids)
             found, values = tables.read_npy(home, listed)
+            files += [] if listed is None else [str(listed)]
         elif format_of(files[0]) in ("parquet", "arrow"):
             found, values = tables.read_lists(files)
         else:
             found, values = word2vec.read(files[0])
         ids_found = store.checked_ids(found, len(values), source)
-        return cls(ids_found, values, source, {}, listed, tuple(files))
+        return cls(ids_found, values, source, files=tuple(files))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -146,8 +144,8 @@ class Vectors:
         from penstock.pipelines.tables.sources import stamp_of
 
         files = self.files or (str(Path(self.path) / store.FORMAT.file),)
-        more = map(str, filter(None, (self.mapped, self.listed)))
-        return {file: stamp for file in (*files, *more) if (stamp := stamp_of(file)) is not None}
+        files += () if self.mapped is None else (str(self.mapped),)
+        return {file: stamp for file in files if (stamp := stamp_of(file)) is not None}
 
     def find(self, wanted: Any) -> Array:
         """Return the rows of ids.

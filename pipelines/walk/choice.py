@@ -74,7 +74,6 @@ def choose(
 ) -> SamplerChoice:
     """Return the rules and their needs; ``memory``: bytes that a worker can use for rows."""
     reads_weights = weighted(graph, options) and not statistics.alike
-    nodes, edges = graph.num_nodes, graph.num_edges
 
     def spec(sampler: Sampler) -> WalkGraphSpec:
         return _spec_of(graph, options, sampler, weighted=reads_weights)
@@ -106,12 +105,17 @@ def choose(
         why = f"rejection: {statistics.trials:.2f} proposals a step by the weights, and no tables"
         return SamplerChoice(spec(Sampler.REJECTION), why)
     for sampler in (Sampler.ITS,) if options.timed else (Sampler.ALIAS, Sampler.ITS):
-        needed = spec(sampler).bytes(nodes, edges, id_dtype(nodes).itemsize)
+        needed = bytes_of(graph, spec(sampler))
         if needed <= memory:
             needs = f"{format_bytes(needed)} with its tables"
             return SamplerChoice(spec(sampler), f"{sampler.name.lower()}: {spread}; {needs}")
     why = f"reservoir: {spread}, and tables do not fit into {format_bytes(memory)}"
     return SamplerChoice(spec(Sampler.RESERVOIR), why)
+
+
+def bytes_of(graph: Graph, spec: WalkGraphSpec) -> int:
+    """Return the approximate memory of the rows of a whole graph."""
+    return spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
 
 
 def _instead(graph: Graph, options: WalkingOptions) -> str:

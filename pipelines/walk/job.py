@@ -20,7 +20,7 @@ from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.walk.base import open_base, rules_of
-from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
+from penstock.pipelines.walk.choice import SamplerChoice, bytes_of, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest, step_of
 from penstock.pipelines.walk.partitioned import need_of_part, walk_partitioned
@@ -126,9 +126,7 @@ def _where(
 ) -> tuple[str, Need]:
     """Return the placement of the graph, and its memory on the fullest worker."""
     if placement == "replicated":
-        size = choice.spec.bytes(
-            graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
-        )
+        size = bytes_of(graph, choice.spec)
         remedy = f"{what_fits(graph, choice.spec, has)}{_REMEDY}"
         need = Need(size, has.rows, f"on every {has.worker}", remedy=remedy)
         return f"a copy of the graph on each of {has.text()}", need

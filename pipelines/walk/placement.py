@@ -7,13 +7,13 @@ from typing import Literal
 
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
-from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.walk.choice import bytes_of
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.sizes import format_bytes
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -45,16 +45,14 @@ def choose_placement(
                 got=f"--parts {options.parts}" if options.parts else "--placement partitioned",
             )
         return "partitioned"
-    needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     may_cut = options.placement == "auto" and reason is None and has.workers > 1
-    return "partitioned" if may_cut and needed > has.rows else "replicated"
+    return "partitioned" if may_cut and bytes_of(graph, spec) > has.rows else "replicated"
 
 
 def what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
     """Return the memory that walks without tables take, as the beginning of a remedy."""
-    nodes, edges = graph.num_nodes, graph.num_edges
     least = replace(spec, wanted=None, rules=replace(spec.rules, sampler=Sampler.RESERVOIR))
-    needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
+    needed = bytes_of(graph, least)
     if needed > has.rows:
         return "Even without tables it would not, so "
     return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "

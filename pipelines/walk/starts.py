@@ -28,13 +28,12 @@ def named(options: WalkingOptions) -> bool:
     return bool(options.start) or options.starts is not None
 
 
-def kept_starts(listed: Array | None, nodes: int, folder: Path | None, named: bool) -> Starts:
+def kept_starts(listed: Array | None, nodes: int, folder: Path, named: bool) -> Starts:
     """Return starts for tasks: every node, or ids in a file of ``folder``."""
     if listed is None:
         return Starts(nodes, nodes)
     if not len(listed):
         raise UsageError("no walk has a start", remedy="Name starts, or use a larger --fraction")
-    assert folder is not None
     save_npy(folder, "starts.npy", listed)
     return Starts(len(listed), nodes, folder / "starts.npy", named)
 

@@ -54,7 +54,7 @@ def train(context: Context, source: Input, out: Output, options: Word2vecOptions
     start = None
     if warm is not None:
         start = warm.prepare(vocabulary, graph, scratch / "start")
-    prepared = source.prepare(workers, has.rows, scratch)
+    prepared = source.prepare(workers, scratch)
     if not context.quiet:
         what = "nodes" if source.rows_are == "nodes" else "words in the vocabulary"
         words = f"{format_count(prepared.tokens)} words per epoch"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import UsageError
@@ -117,17 +116,19 @@ def plan_training(
         fits = f"on every {has.worker}: at most {format_count(most)} words"
         memory = Need(None, has.memory, fits)
     else:
-        needed = a_word * words + source.held_bytes(workers, has.rows) + block
+        needed = a_word * words + source.held_bytes(workers) + block
         remedy = "Take a smaller --dim, --max-vocab or --window, fewer --shards, or more memory"
         memory = Need(needed, has.memory, f"on every {has.worker}", remedy=remedy)
-        disk = _disk(training, words)
+        # Vectors and context, each once more in Parquet files.
+        disk = words * (training.vector_bytes() + 4 * training.dim + 40)
         # Checkpoints: the last one stays until the next is complete.
         scratch = 2 * words * training.vector_bytes() + source.scratch_bytes
         takes = (
             f"{format_bytes(needed)} of memory on every {has.worker}, "
             f"{format_bytes(disk + scratch)} of disk"
         )
-    seen = _epochs_seen(out.scratch) if out.resumes else 0
+    saved = Checkpoints(out.scratch).last() if out.resumes else None
+    seen = 0 if saved is None else saved.position.epoch
     steps.append(("train", _train_text(source, training, workers.count, seen)))
     many = "" if words is None else f"{words:,} "
     context.plan(
@@ -150,14 +151,3 @@ def _train_text(source: Input, training: TrainingSettings, ranks: int, seen: int
         return does
     more = "nothing is left to train" if left == 0 else does
     return f"{more}; {epochs_text(training.epochs, seen)}"
-
-
-def _epochs_seen(scratch: Path) -> int:
-    """Return the number of epochs of the checkpoint that a run resumes from."""
-    saved = Checkpoints(scratch).last()
-    return 0 if saved is None else saved.position.epoch
-
-
-def _disk(training: TrainingSettings, words: int) -> int:
-    """Return the bytes of vectors, context and Parquet files on disk."""
-    return words * (training.vector_bytes() + 4 * training.dim + 40)

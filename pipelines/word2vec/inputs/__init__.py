@@ -110,8 +110,8 @@ class Input(ABC):
         found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
         return found | ({} if self.warm is None else self.warm.vectors.stamps())
 
-    def held_bytes(self, workers: Workers, rows: int) -> int:
-        """Return the bytes that a rank holds of a graph, if it can keep ``rows`` bytes."""
+    def held_bytes(self, workers: Workers) -> int:
+        """Return the bytes that a rank holds of a graph."""
         return 0
 
     def counted(self, workers: Workers, scratch: Path) -> Vocabulary:
@@ -120,11 +120,8 @@ class Input(ABC):
         return Vocabulary(self.graph.num_nodes, self.graph.ids_file)
 
     @abstractmethod
-    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
-        """Make the corpus, in ``scratch`` if needed, once the vocabulary is counted.
-
-        rows  bytes that a worker can use for a graph
-        """
+    def prepare(self, workers: Workers, scratch: Path) -> Prepared:
+        """Make the corpus, in ``scratch`` if needed, once the vocabulary is counted."""
 
 
 def open_input(inputs: Any, options: Word2vecOptions, verify: bool, quiet: bool) -> Input:

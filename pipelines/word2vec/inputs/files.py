@@ -124,7 +124,7 @@ class FilesInput(Input):
             records.save("counted", {}, files)
         return Vocabulary(pq.read_metadata(folder / IDS).num_rows, folder / IDS)
 
-    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+    def prepare(self, workers: Workers, scratch: Path) -> Prepared:
         """Write the numbers of the ids."""
         folder = scratch / CORPUS
         records = Pieces(folder, folder)

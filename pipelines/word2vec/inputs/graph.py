@@ -15,7 +15,7 @@ from penstock.graph_changes import RowPrints
 from penstock.kernels.word2vec_rules import MAX_WORDS
 from penstock.pipelines.changed_rows import rows_to_train
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
-from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
+from penstock.pipelines.walk.choice import SamplerChoice, bytes_of, check_graph, choose
 from penstock.pipelines.walk.starts import (
     checked_count,
     kept_starts,
@@ -96,25 +96,25 @@ class GraphInput(Input):
         nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
         return (nodes if listed is None else listed)[chosen if listed is None else chosen[listed]]
 
-    def held_bytes(self, workers: Workers, rows: int) -> int:
+    def held_bytes(self, workers: Workers) -> int:
         """Return the bytes of the rows, the sampler's tables, and the kept walks."""
-        nodes, edges = self._graph.num_nodes, self._graph.num_edges
         kept = 4 * min(self.tokens or 0, COUNTED_WORDS)
-        return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize) + kept
+        return bytes_of(self._graph, self._spec(workers)) + kept
 
-    def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
+    def prepare(self, workers: Workers, scratch: Path) -> Prepared:
         """Choose how to walk; nothing is walked yet."""
         graph, options = self._graph, self.options
-        spec = self._spec(workers, rows)
+        spec = self._spec(workers)
         starts = kept_starts(self._listed, graph.num_nodes, scratch, named(options))
         walks = GraphWalks(
             graph.path, graph.digest, spec, starts, options.walks, options.same_walks
         )
         return Prepared(walks, None, starts.count * options.walks * options.length)
 
-    def _spec(self, workers: Workers, rows: int) -> WalkGraphSpec:
+    def _spec(self, workers: Workers) -> WalkGraphSpec:
         """Return the corpus of a rank; the weights decide the sampler."""
         if self._choice is None:
             statistics = inspect_weights(workers, self._graph, self.options)
+            rows = workers.capacity.rows
             self._choice = choose(self._graph, self.options, statistics, rows)
         return self._choice.spec
