@@ -69,13 +69,13 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "walk:command",
             "Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
         ),
-        "gnn": ("gnn.command:app", "Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT"),
+        "gnn": ("gnn:app", "Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT"),
         "word2vec": (
-            "word2vec.command:app",
+            "word2vec:app",
             "Vectors of nodes and words: DeepWalk, Node2Vec, skip-gram",
         ),
         "embed": (
-            "embed.command:app",
+            "embed:app",
             "Train vectors of nodes and relations, rank, predict: ComplEx, TransE, RotatE",
         ),
         "centrality": (

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cyclopts import App, Group
-
 from penstock.errors import UsageError
 from penstock.options import ClientPath, options
 from penstock.paths import shown
 from penstock.pipelines.display import JobReport
+from penstock.pipelines.help_page import group
 from penstock.pipelines.job.declare import VECTORS, Context, job
 from penstock.pipelines.job.plan import Need
 from penstock.sizes import format_bytes, too_large
@@ -176,11 +175,4 @@ def _format_of(out: Path, given: Format | None) -> Format:
     return found
 
 
-app = App(
-    name="vectors",
-    help="Vectors of ids, from any job or program.",
-    help_format="plaintext",
-    group_parameters=Group("Options", sort_key=5),
-    result_action="return_value",
-)
-app.command(export_vectors.command, name="export", sort_key=1)
+app = group(export_vectors)

@@ -9,15 +9,25 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import Group
+from cyclopts import App, Group
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
+    from penstock.pipelines.job.declare import Job
+
 OPTIONS = Group("Options", sort_key=5)  # every command's own, if its options have no headings
 _UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that need no mention
 _WIDEST = 26  # a longer name has its own line
+
+
+def group(*jobs: Job[Any]) -> App:
+    """Return the commands ``penstock GROUP JOB`` of jobs, in their order on the page."""
+    app = App(name=jobs[0].name.split()[0], group_parameters=OPTIONS)
+    for number, job in enumerate(jobs, 1):
+        app.command(job.command, name=job.name.split()[1], sort_key=number)
+    return app
 
 
 class HelpPage:

@@ -31,6 +31,7 @@ from penstock.pipelines.embed.report import (
     PredictReport,
     TrainReport,
 )
+from penstock.pipelines.help_page import group
 from penstock.pipelines.job.declare import RUN, Context, RunFolder, job
 from penstock.workers.embed.spec import RESUMABLE
 
@@ -173,6 +174,9 @@ def export(context: Context, run: RunFolder, out: Output, options: ExportOptions
     from penstock.pipelines.embed.exporting import export_run
 
     return export_run(context, run, out, options)
+
+
+app = group(train, evaluate, predict, answer, export)
 
 
 def score(run: str | Path, triples: Any, *, checkpoint: Literal["best", "last"] = "best") -> Array:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
+from penstock.pipelines.help_page import group
 from penstock.pipelines.job.declare import Context, Source, job, open_run
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.plan.spec import RESUMABLE, Layer, Model
@@ -131,3 +132,6 @@ def evaluate(context: Context, run: OpenedRun, options: EvaluateOptions) -> Eval
     from penstock.pipelines.gnn.evaluation import evaluate_run
 
     return evaluate_run(context, run, options)
+
+
+app = group(train, predict, evaluate)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.options import ClientInput
+from penstock.pipelines.help_page import group
 from penstock.pipelines.job import declare
+from penstock.pipelines.word2vec.evaluation import evaluate_vectors
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.report import Word2vecReport
 
@@ -64,3 +66,6 @@ def word2vec(
     from penstock.pipelines.word2vec.job import train
 
     return train(context, inputs, out, options)
+
+
+app = group(word2vec, evaluate_vectors)
