@@ -115,9 +115,13 @@ def export_vectors(
     --------
     >>> export_vectors("vectors", "vectors.bin")
     """
-    from penstock.files import save_npy
+    import pyarrow as pa
+
+    from penstock.files import atomic, save_npy
     from penstock.limits import available_memory
-    from penstock.pipelines.vectors import indexes, tables, word2vec
+    from penstock.pipelines.similar.approximate import Index
+    from penstock.pipelines.vectors import indexes, word2vec
+    from penstock.vector_parts import save_table, vector_lists
 
     kind = _format_of(out.named, options.format)
     form = _FORMS[kind]
@@ -125,8 +129,9 @@ def export_vectors(
         raise UsageError("--blank is for text and binary", got=f"format {kind}")
     if options.metric != "cosine" and kind not in _INDEXES:
         raise UsageError("--metric is for usearch and faiss", got=f"format {kind}")
+    beside = out.path.with_name(f"{out.path.with_suffix('').name}.ids.parquet")
     if form.numbered:
-        out.goes_with(tables.ids_of_export(out.path))
+        out.goes_with(beside)
     ids, values, rows, dimension = vectors.ids, vectors.values, len(vectors), vectors.dimension
     links = indexes.index_bytes(rows, 0, cosine=True) if kind in _INDEXES else 0
     memory = min(form.rows, rows) * dimension * form.memory + 2 * ids.nbytes + links
@@ -141,17 +146,19 @@ def export_vectors(
     if kind in _INDEXES:
         vectors.check_finite()
     if kind == "parquet":
-        tables.write_parquet(file, ids, values)
+        save_table(out.result, file.name, pa.table({"id": ids, "vector": vector_lists(values)}))
     elif kind == "npy":
         save_npy(out.result, file.name, values)
     elif kind == "usearch":
-        indexes.write_usearch(file, values, cosine=cosine)
+        index, _ = Index.built(values, None, cosine=cosine, quiet=context.quiet)
+        with atomic(file) as temporary:
+            index.found.save(str(temporary))
     elif kind == "faiss":
         indexes.write_faiss(file, values, cosine=cosine)
     else:
         word2vec.write(file, ids, values, kind, blank=options.blank)
     if form.numbered:
-        tables.write_ids(file, ids)
+        save_table(out.result, beside.name, pa.table({"id": ids}))
     return ExportReport(str(out.named), kind, rows, dimension, file.stat().st_size)
 
 

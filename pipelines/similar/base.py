@@ -57,13 +57,11 @@ class SimilarBase:
         from penstock.pipelines.similar.job import FORMAT
 
         body = FORMAT.load(path)
+        metric = "cosine" if task.cosine else "dot"
         with FORMAT.reading(path):
-            before = {"metric": body["metric"] == "cosine", "k": int(body["k"])}
-            before["dimension"] = int(body["dimension"])
-        now = {"metric": task.cosine, "k": task.k, "dimension": vectors.dimension}
-        for what, old in before.items():
-            if old != now[what]:
-                raise another_kind(path, what, old, now[what])
+            for what, now in (("metric", metric), ("k", task.k), ("dimension", vectors.dimension)):
+                if body[what] != now:
+                    raise another_kind(path, what, body[what], now)
         entries = FORMAT.files(path, body, sums=True)
         if _VECTORS not in entries:
             raise BaseRefused(

@@ -10,7 +10,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.files import atomic
-from penstock.limits import cores
 
 LINKS = 16  # of a vector on each level, and twice as many on the lowest
 BUILD, SEARCH = 64, 64  # candidates that are kept while an index is built, and searched
@@ -54,17 +53,6 @@ def usearch_index(dimension: int, *, cosine: bool) -> Any:
     )
 
 
-def write_usearch(path: Path, values: Array, *, cosine: bool) -> None:
-    """Write an index that usearch opens."""
-    index = usearch_index(values.shape[1], cosine=cosine)
-    rows = mixed(np.arange(len(values)))
-    for first in range(0, len(rows), _CHUNK):
-        some = rows[first : first + _CHUNK]
-        index.add(some, _of(values[some], cosine=cosine), threads=cores())
-    with atomic(path) as temporary:
-        index.save(str(temporary))
-
-
 def write_faiss(path: Path, values: Array, *, cosine: bool) -> None:
     """Write an index that faiss opens."""
     try:
@@ -74,13 +62,10 @@ def write_faiss(path: Path, values: Array, *, cosine: bool) -> None:
     index = faiss.IndexHNSWFlat(values.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction, index.hnsw.efSearch = BUILD, SEARCH
     for first in range(0, len(values), _CHUNK):
-        index.add(_of(values[first : first + _CHUNK], cosine=cosine))
+        some = values[first : first + _CHUNK]
+        index.add(np.ascontiguousarray(of_unit_length(some) if cosine else some, np.float32))
     with atomic(path) as temporary:
         faiss.write_index(index, str(temporary))
-
-
-def _of(values: Array, *, cosine: bool) -> Array:
-    return np.ascontiguousarray(of_unit_length(values) if cosine else values, np.float32)
 
 
 def _missing(package: str, wanted: str) -> UsageError:

@@ -20,7 +20,6 @@ from penstock.pipelines.tables.text import TextShape
 from penstock.pipelines.tables.types import is_list
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
-from penstock.vector_parts import save_table, vector_lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,23 +158,3 @@ def _read_ids(path: Path) -> pa.Array:
             got=f"an array of shape {ids.shape}",
         )
     return store.as_ids(ids)
-
-
-def write_ids(path: Path, ids: pa.Array) -> None:
-    """Write ids in their own type next to a file of values, as ``.ids.parquet``."""
-    import pyarrow as pa
-
-    save_table(path.parent, ids_of_export(path).name, pa.table({"id": ids}))
-
-
-def ids_of_export(path: Path) -> Path:
-    """Return the file into which ``write_ids`` writes the ids."""
-    return path.with_name(f"{path.with_suffix('').name}{_IDS[0]}")
-
-
-def write_parquet(path: Path, ids: pa.Array, values: Array) -> None:
-    """Write one Parquet file: ``id``, ``vector``."""
-    import pyarrow as pa
-
-    table = pa.table({"id": ids, "vector": vector_lists(values)})
-    save_table(path.parent, path.name, table)

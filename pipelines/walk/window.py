@@ -20,21 +20,18 @@ def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
     earliest = LEAST if since is None else since
     latest = MOST if until is None else until - 1
     if earliest > latest:
-        raise UsageError("no time is between --since and --until", got=_asked(options))
+        asked = {"--since": options.since, "--until": options.until}
+        got = " ".join(f"{name} {text}" for name, text in asked.items() if text is not None)
+        raise UsageError("no time is between --since and --until", got=got)
     return earliest, latest
 
 
 def _key(text: str | None, graph: Graph, name: str) -> int | None:
     dtype, kind = graph.manifest.dtypes["times"], graph.manifest.times
+    wanted = "timestamp" if kind == "timestamp" else dtype
     if kind is None and dtype == "int64":
-        value = moment(text, None, name)
-    else:
-        value = moment(text, cast(TimeType, "timestamp" if kind == "timestamp" else dtype), name)
+        wanted = None
+    value = moment(text, cast(TimeType | None, wanted), name)
     if value is None or isinstance(value, int):
         return value
     return int(time_keys(np.array([value]))[0])
-
-
-def _asked(options: WalkingOptions) -> str:
-    asked = {"--since": options.since, "--until": options.until}
-    return " ".join(f"{name} {text}" for name, text in asked.items() if text is not None)
