@@ -28,10 +28,9 @@ def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
 
 def _key(text: str | None, graph: Graph, name: str) -> int | None:
     dtype, kind = graph.manifest.dtypes["times"], graph.manifest.times
-    wanted = "timestamp" if kind == "timestamp" else dtype
-    if kind is None and dtype == "int64":
-        wanted = None
-    value = moment(text, cast(TimeType | None, wanted), name)
+    if kind != "timestamp":
+        kind = None if kind is None and dtype == "int64" else dtype
+    value = moment(text, cast(TimeType | None, kind), name)
     if value is None or isinstance(value, int):
         return value
     return int(time_keys(np.array([value]))[0])
