@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from penstock.arrow import as_arrow, written_bytes
-from penstock.cluster.count import check_ranks
 from penstock.csr import id_dtype
 from penstock.errors import warn
 from penstock.files import FileRanges
@@ -46,8 +45,6 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     starts = graph.num_nodes if listed is None else len(listed)
     files = files_of(checked_count(starts, options.walks, graph.num_nodes), options.length)
     ranks = ranks_wanted(graph, options, context.cluster)
-    if options.in_parts:  # before a partition is made
-        check_ranks(context.cluster.cluster, context.cluster.workers, options.parts)
     size = sum(entry.bytes for entry in graph.manifest.files.values())
     workers = context.workers(input_bytes=size, ranks=ranks)
     has = workers.capacity

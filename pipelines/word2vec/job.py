@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.count import check_ranks as check_count
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import load_npy
@@ -38,10 +37,8 @@ def train(context: Context, source: Input, out: Output, options: Word2vecOptions
     """Make a corpus, train on ranks, and write the vectors."""
     warm, graph, scratch = source.warm, source.graph, out.scratch
     training, resumes = settings_of(options, source.kind), out.resumes
-    kind, asked = resolve_ranks(options.parts, context.cluster)
+    _, asked = resolve_ranks(options.parts, context.cluster)
     if asked is not None:  # before a cluster is started
-        if asked > 1:
-            check_count(kind, context.cluster.workers, asked)
         check_ranks(options, training, asked, resumes=resumes)
     workers = context.ranks(None, options.parts)
     has = workers.capacity
