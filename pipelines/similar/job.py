@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,6 @@ from penstock.kernels import kernel
 from penstock.output import Output, Pieces
 from penstock.pipelines.candidates import rows_of_file
 from penstock.pipelines.display import FromBase
-from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.similar.approximate import IDS, INDEX, Index
@@ -104,29 +103,25 @@ class _Kept:
     ids: pa.Array
     nbytes: int
 
-    def search(self, task: SimilarTask) -> Callable[[Array, Array | None], tuple[Array, Array]]:
-        """Return a function that finds the nearest of rows, among all or some."""
-
-        def nearest(rows: Array, among: Array | None) -> tuple[Array, Array]:
-            on_gpu = hasattr(self.values, "get")
-            with _gpu if on_gpu else nullcontext():
-                queries = self.values[to_device(rows) if on_gpu else rows]
-                near, lengths, skip = self.near, self.lengths, rows_among(rows, self.chosen)
-                if among is not None:
-                    chosen = to_device(among) if on_gpu else among
-                    near, lengths, skip = near[chosen], lengths[chosen], rows_among(rows, among)
-                found = kernel("neighbours", near).nearest(
-                    queries,
-                    near,
-                    task.k,
-                    cosine=task.cosine,
-                    skip=to_device(skip[:, None]) if on_gpu else skip[:, None],
-                    lengths=lengths,
-                )
-                at, scores = map(to_host, found)
-            return (at if among is None else np.where(at >= 0, among[at], -1)), scores
-
-        return nearest
+    def search(self, task: SimilarTask, rows: Array, among: Array | None) -> tuple[Array, Array]:
+        """Return the nearest of rows and their scores, among all candidates or some."""
+        on_gpu = hasattr(self.values, "get")
+        with _gpu if on_gpu else nullcontext():
+            queries = self.values[to_device(rows) if on_gpu else rows]
+            near, lengths, skip = self.near, self.lengths, rows_among(rows, self.chosen)
+            if among is not None:
+                chosen = to_device(among) if on_gpu else among
+                near, lengths, skip = near[chosen], lengths[chosen], rows_among(rows, among)
+            found = kernel("neighbours", near).nearest(
+                queries,
+                near,
+                task.k,
+                cosine=task.cosine,
+                skip=to_device(skip[:, None]) if on_gpu else skip[:, None],
+                lengths=lengths,
+            )
+            at, scores = map(to_host, found)
+        return (at if among is None else np.where(at >= 0, among[at], -1)), scores
 
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
@@ -137,16 +132,13 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
         if task.index is not None:  # mapped by every task: usearch does not share it among threads
-            values, skip = (
-                (kept.values[first:last], kept.near),
-                rows_among(of, kept.chosen)[:, None],
-            )
+            queries, skip = kept.values[first:last], rows_among(of, kept.chosen)[:, None]
             index = _open_index(task, kept.values.shape[1])
-            rows, scores = index.search(*values, task.k, skip, kept.lengths)
+            rows, scores = index.search(queries, kept.near, task.k, skip, kept.lengths)
         elif task.base is not None:
-            rows, scores, made = task.base.merge(first, last, kept.search(task))
+            rows, scores, made = task.base.merge(first, last, partial(kept.search, task))
         else:
-            rows, scores = kept.search(task)(of, None)
+            rows, scores = kept.search(task, of, None)
         there = rows >= 0
         if kept.chosen is not None:
             rows = kept.chosen[rows]
@@ -219,15 +211,18 @@ def write_neighbours(
     how, indexed = "exactly", 0
     if options.approximate:
         how, indexed = "by an HNSW index", index_bytes(near, vectors.dimension, cosine=task.cosine)
-    needed = _memory(vectors, has) + indexed
     files = plural(task.files.count, "file")
     remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
+    scratch = _SCRATCH_ON_CPU
     if has.on_gpu:
+        scratch = _SCRATCH_ON_GPU + vectors.values.nbytes
         remedy = "Search on the CPU with --device cpu, which only maps the vectors"
     context.plan(
         f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
         steps=(("similar", f"by {options.metric}, {how}, on {has.text()}"),),
-        memory=Need(needed, has.memory, f"on every {has.worker}", remedy=remedy),
+        memory=Need(
+            8 * count + indexed + scratch, has.memory, f"on every {has.worker}", remedy=remedy
+        ),
         # Ids, once each, neighbours and scores, without compression.
         disk=count * (width + task.k * (width + 4)) + indexed,
         scratch=0 if mapped else vectors.values.nbytes,
@@ -288,11 +283,6 @@ def write_neighbours(
         index=indexed_by,
         from_base=None if task.base is None else FromBase("ids", count - sum(made), sum(made)),
     )
-
-
-def _memory(vectors: Vectors, has: Capacity) -> int:
-    values = vectors.values.nbytes if has.on_gpu else 0  # a CPU only maps them
-    return 8 * len(vectors) + values + (_SCRATCH_ON_GPU if has.on_gpu else _SCRATCH_ON_CPU)
 
 
 def _save_index(
