@@ -52,11 +52,10 @@ from penstock.writer import write_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KIND = "neighbours"
 FORMAT = Format(
     name="penstock-neighbours",
     version=1,
-    file=f"_{KIND}.json",
+    file="_neighbours.json",
     thing="directory of neighbours",
     make="Make one with penstock similar VECTORS --all OUT",
     restore="Restore the file, or search again with --overwrite",

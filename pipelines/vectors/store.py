@@ -29,11 +29,10 @@ from penstock.vector_parts import rows_of_part, save_part
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KIND = "vectors"
 FORMAT = Format(
     name="penstock-vectors",
     version=1,
-    file=f"{KIND}.json",
+    file="vectors.json",
     thing="directory of vectors",
     make="Make one with penstock word2vec train",
     restore="Restore the file, or make the vectors again with --overwrite",

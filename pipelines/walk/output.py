@@ -31,11 +31,10 @@ from penstock.graph import Graph, load_npy
 from penstock.output import Output, Pieces
 from penstock.writer import write_table
 
-KIND = "walks"
 FORMAT = Format(
     name="penstock-walks",
     version=1,
-    file=f"_{KIND}.json",
+    file="_walks.json",
     thing="directory of walks",
     make="Make one with penstock walk",
     restore="Restore the file, or walk again with --overwrite",
