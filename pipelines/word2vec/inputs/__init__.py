@@ -42,7 +42,7 @@ class Prepared:
     """A corpus that ranks can read.
 
     counts  a file with the count of each word; None: ranks count walks
-    tokens  words of an epoch; None: not known
+    tokens  words of an epoch
     """
 
     corpus: Encoded | GraphWalks
