@@ -517,7 +517,8 @@ def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:
     try:
         with _PARSING:
             try:
-                array: Array = np.lib.format.open_memmap(path, mode="r")
+                # A Path would be resolved, which takes longer than to map the file.
+                array: Array = np.lib.format.open_memmap(str(path), mode="r")
             except ValueError:
                 # An empty array cannot be mapped.
                 with path.open("rb") as file:
