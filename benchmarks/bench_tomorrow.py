@@ -535,7 +535,7 @@ def communities(scale: int, path: Path) -> None:
 
 
 def some_edges(graph: Graph, count: int, random: np.random.Generator) -> tuple[Any, Any]:
-    """Return about so many edges at random."""
+    """Return about ``count`` edges at random."""
     draws, share = random.spawn(graph.num_shards), 2 * count / max(graph.num_edges, 1)
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))] * graph.num_shards
 
@@ -559,7 +559,7 @@ def mark_neighbours(graph: Graph, nodes: Any, near: Any, number: int) -> None:
 
 
 def near_edges(graph: Graph, count: int) -> tuple[Any, Any]:
-    """Return so many edges among nodes that are next to each other."""
+    """Return ``count`` edges among nodes that are next to each other."""
     near = np.zeros(graph.num_nodes, bool)
     near[graph.num_nodes // 2] = True
     while True:
