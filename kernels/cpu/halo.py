@@ -78,7 +78,7 @@ def local_rows(
         for edge in range(start, stop):
             value = local[indices[edge]]
             each = 0
-            for b in range(k):  # a search is slower below 400: it mispredicts half of its branches
+            for b in range(k):  # below 1,400 faster than a search, whose branches are mispredicted
                 each += value >= bounds[b]
             values[edge - start] = value
             ranges[edge - start] = each

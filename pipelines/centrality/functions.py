@@ -126,13 +126,11 @@ class OneGraph:
         listed = list(nodes)
         if not listed:
             return _NO_EDGES[0]
-        given = np.asarray(listed)
+        found = np.full(len(listed), -1)
         if self.find is not None:
             found = self.find(listed)
-        elif given.dtype.kind in "iu":
+        elif (given := np.asarray(listed)).dtype.kind in "iu":
             found = np.where((given >= 0) & (given < self.nodes), given, -1).astype(np.int64)
-        else:
-            found = np.full(len(listed), -1)
         unknown = np.flatnonzero(found < 0)
         if len(unknown):
             got = repr(listed[unknown[0]])

@@ -70,7 +70,7 @@ class StageSpec:
     job       what it runs; None: the function ``keys.python``, as module:function
     uses      stages whose outputs its options name, as {{stage.NAME}}
     incremental  whether it starts from its previous output, unless it is made whole
-    base      the option by which it then does, besides its own
+    base      the option that names that output, if it is not among its own
     """
 
     name: str
@@ -487,8 +487,10 @@ def _stage(
 def _base(
     job: Job[Any] | None, options: dict[str, Any], stage: StageKeys, where: str
 ) -> dict[str, Any]:
-    """Return the option that gives a stage its previous output, if it takes that with its others;
-    if the stage asks for it, and no other does, it must."""
+    """Return the option that names a stage's previous output, if its job takes it with the others.
+
+    Raises UsageError if the stage itself asks to be incremental, and no option names that output.
+    """
     if "base" in options:
         return {}
     try:

@@ -193,6 +193,8 @@ def test_nodes_of_a_directory_are_the_users_ids(tmp_path, text):
 def test_unsigned_ends_and_graphs_with_parallel_edges():
     ends = np.array([0, 1, 4], np.uint64), np.array([1, 2, 4], np.uint32)
     assert penstock.components(ends).tolist() == [0, 0, 0, 1, 2]
+    uneven = nx.Graph([((0,), (1, 2)), ((1, 2), "end")])  # no array of nodes
+    assert penstock.betweenness(uneven, sources=[(0,), (1, 2)], normalized=False)[1] == 0.5
     several = nx.MultiGraph([(0, 1), (0, 1), (1, 2)])
     assert penstock.closeness(several).tolist() == penstock.closeness(nx.Graph(several)).tolist()
 
