@@ -58,9 +58,11 @@ GAP_GRAPHS = {"kron": (0.57, 0.19, 0.19), "urand": (0.25, 0.25, 0.25)}
 BANDWIDTH, COPY = 4.25e12, 55e9  # bytes per second of an H200, and from pinned memory
 
 
-def made(path: Path, scale: int, a: float = 0.57, b: float = 0.19, c: float = 0.19) -> Graph:
+def made(
+    path: Path, scale: int, a: float = 0.57, b: float = 0.19, c: float = 0.19, *, both: bool = True
+) -> Graph:
     if not path.exists():
-        generate("rmat", path, scale=scale, a=a, b=b, c=c, quiet=True)
+        generate("rmat", path, scale=scale, a=a, b=b, c=c, undirected=both, quiet=True)
     return Graph.open(path)
 
 
@@ -221,7 +223,7 @@ def as_rank(path: str, metric: str, out: str) -> None:
 
     here, visible = local_rank(os.environ) or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
-    from penstock.pipelines.centrality.compute import components_of_rows, ranks_of_rows
+    from penstock.pipelines.centrality.compute import labels_of_rows, ranks_of_rows
     from penstock.workers.comm.communicator import Communicator
     from penstock.workers.comm.exchange_device import device_exchange
     from penstock.workers.comm.mpi import load_mpi
@@ -243,7 +245,7 @@ def as_rank(path: str, metric: str, out: str) -> None:
         if "PageRank" in metric:
             values = ranks_of_rows(rows, {}, dtype=dtype_of(metric), **given)[0]
         else:
-            values = components_of_rows(rows, symmetric=True, ranks=comm)
+            values = labels_of_rows("components", rows, symmetric=True, ranks=comm)
         end = time.perf_counter()
         taken["files"].append(end - start)
         taken["memory"].append(end - held)
@@ -297,8 +299,8 @@ def two_gpus(graph: Graph, name: str, folder: Path) -> Iterator[Case]:
         )
 
 
-def beside_cores(graph: Graph, scale: int) -> Iterator[Case]:
-    """Yield cases of a GPU that cores have, too."""
+def beside_cores(graph: Graph, directed: Graph, scale: int) -> Iterator[Case]:
+    """Yield cases of a GPU that cores have, too; ``directed`` for strong components."""
     sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 256, replace=False))
 
     def distances(device: str) -> np.ndarray:
@@ -314,16 +316,17 @@ def beside_cores(graph: Graph, scale: int) -> Iterator[Case]:
         found = centrality.shortest_paths(batch, sources)
         return found._replace(total=to_host(found.total))
 
-    for name, call, ratio in (
-        ("clustering", lambda device: penstock.clustering(graph, device=device), None),
-        ("distances from 256 nodes", distances, None),
+    for name, call, of in (
+        ("clustering", partial(penstock.clustering, graph), graph),
+        ("distances from 256 nodes", distances, graph),
+        ("strong components", partial(penstock.strong_components, directed), directed),
     ):
         yield Case(
             f"{name}, R-MAT {scale}, GPU, from files",
-            partial(call, "gpu"),
+            partial(call, device="gpu"),
             check_clustering,
-            {"cores": Side(partial(call, "cpu"), ratio, once=True)},
-            (graph.num_edges, "edges"),
+            {"cores": Side(partial(call, device="cpu"), once=True)},
+            (of.num_edges, "edges"),
             rounds=3,
         )
 
@@ -334,7 +337,9 @@ def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
 
     folder = given.scratch if given.graphs == "" else Path(given.graphs)
     if not given.quick:
-        yield from beside_cores(made(folder / f"r{given.scale}", given.scale), given.scale)
+        scale = given.scale
+        directed = made(folder / f"d{scale}", scale, both=False)
+        yield from beside_cores(made(folder / f"r{scale}", scale), directed, scale)
     for number, (name, quadrants) in enumerate(GAP_GRAPHS.items()):
         graph = made(folder / f"{name}{given.gpu_scale}", given.gpu_scale, *quadrants)
         sources = np.sort(np.random.default_rng(0).choice(graph.num_nodes, 4, replace=False))

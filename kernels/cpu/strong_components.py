@@ -17,7 +17,7 @@ from numba import int64
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.centrality.structure import tarjan
+from penstock.kernels.cpu.centrality.structure import first_of_component
 from penstock.kernels.cpu.components import component_labels
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.row_blocks import RowBlock, row_blocks
@@ -83,10 +83,7 @@ def _search_rest(
     numbers = np.cumsum(left, dtype=np.int64) - 1
     indices = np.empty(int(indptr[-1]), least.dtype)
     each(_fill_left, left, numbers, indptr, indices)
-    labels = np.empty(len(chosen), np.int32)
-    tarjan(np.array([0, len(chosen)]), indptr, indices, False, labels)
-    _, first = np.unique(labels, return_index=True)
-    least[chosen] = chosen[first][labels]
+    least[chosen] = chosen[first_of_component(indptr, indices)]
 
 
 @njit(cache=True, nogil=True)

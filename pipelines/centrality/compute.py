@@ -167,12 +167,11 @@ def compute_rows(
         )
         unfinished = np.flatnonzero([steps < 0])
     if "component" in wanted:
-        labels = components_of_rows(rows, symmetric=not directed, **shared)
+        labels = labels_of_rows("components", rows, symmetric=not directed, **shared)
         nodes["component"] = labels
         graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
     if STRONG in wanted:
-        find = kernel("strong_components", rows[0].indptr if rows else np.empty(0))
-        labels = find.strong_components(rows, threads=threads)
+        labels = labels_of_rows("strong_components", rows, threads=threads)
         nodes["strong_component"] = labels
         graphs["strong_components"] = np.array([int(labels.max(initial=-1)) + 1])
     return Columns(nodes, graphs, None, unfinished, none)
@@ -190,10 +189,10 @@ def ranks_of_rows(
     return fetched(ranks), steps
 
 
-def components_of_rows(rows: Sequence[CSR], **options: Any) -> Array:
-    """Return the component of each node, computed where the rows are."""
+def labels_of_rows(name: str, rows: Sequence[CSR], **options: Any) -> Array:
+    """Return the component of each node, or the strong one, computed where the rows are."""
     indptr = rows[0].indptr if rows else np.empty(0)
-    return fetched(kernel("components", indptr).components(rows, **options))
+    return fetched(getattr(kernel(name, indptr), name)(rows, **options))
 
 
 def fetched(values: AnyArray) -> Array:

@@ -27,11 +27,11 @@ from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.pipelines.centrality.compute import (
     both_ways,
     communities_of,
-    components_of_rows,
     fetched,
+    labels_of_rows,
     ranks_of_rows,
 )
-from penstock.pipelines.centrality.options import COMMUNITIES
+from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
 from penstock.pipelines.centrality.pieces import (
     LARGE_ITEMS,
     gpu_bytes,
@@ -304,14 +304,14 @@ def components(graph: Any, *, directed: bool | None = None, device: str = "auto"
         (nodes,) integers: 0, 1, ... in the order of the components' first nodes.
     """
     one = OneGraph.of(graph, directed=directed)
-    return components_of_rows(one.rows_for("component", device), symmetric=not one.directed)
+    rows = one.rows_for("component", device)
+    return labels_of_rows("components", rows, symmetric=not one.directed)
 
 
-def strong_components(graph: Any, *, directed: bool | None = None) -> Array:
-    """Return the strongly connected component of each node, numbered as in ``components``."""
+def strong_components(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
+    """Return the strongly connected component of each node; as ``components``."""
     one = OneGraph.of(graph, directed=directed)
-    found: Array = kernel("strong_components", _NO_EDGES[0]).strong_components(one.rows)
-    return found
+    return labels_of_rows("strong_components", one.rows_for(STRONG, device))
 
 
 def triangles(graph: Any, *, device: str = "auto") -> Array:

@@ -33,12 +33,12 @@ OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
-# Metrics of one graph for which its rows are read in order, mapped, by all cores; and options of
-# PageRank that are files with a value for each node.
+# Metrics of one graph for which its rows are read in order, mapped, by all cores, or by ranks; and
+# options of PageRank that are files with a value for each node.
 IN_ROWS = frozenset({"pagerank", "component"})
 OF_TRIANGLES = frozenset({"triangles", "clustering"})
 OF_DTYPE = OF_PATHS_THROUGH | {"pagerank"}
-STRONG = "strong-component"  # of one graph, likewise in rows, on cores only
+STRONG = "strong-component"  # of one graph, likewise in rows, but not by ranks
 NODE_VALUES = ("personalization", "nstart", "dangling")
 
 _IGNORED: Rules = (

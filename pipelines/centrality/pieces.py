@@ -19,6 +19,7 @@ from penstock.pipelines.centrality.options import (
     IN_ROWS,
     OF_DISTANCES,
     OF_TRIANGLES,
+    STRONG,
     CentralityOptions,
 )
 from penstock.workers.resources.upload import upload, upload_rows
@@ -274,6 +275,7 @@ def gpu_bytes(
     more = {
         "pagerank": 60 * nodes + edges // 32 + into,
         "component": (5 * ids + 16 * (parts is not None)) * nodes,
+        STRONG: (8 * ids + 32) * nodes,
         "betweenness": _in_blocks(784, nodes) + into if weighted else 124 * nodes + into,
         "edge-betweenness": _in_blocks(784 if weighted else 660, nodes) + 8 * edges + into,
         **dict.fromkeys(OF_DISTANCES, into + (_in_blocks(276, nodes) if weighted else 148 * nodes)),

@@ -180,13 +180,12 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         if wanted & OF_PATHS:
             shares = Shares.load(records, number, count)
             found = from_shares(records, number, shares, piece.batch, task.options)
-        if wanted & IN_ROWS:
-            on_ranks = task.options.parts is not None
-            more = kept_rows(records, number) if on_ranks else _in_rows(task, spec, piece)
-            found = found.joined(more)
-        if STRONG in wanted:
-            more = compute_rows(piece.rows, task.options, frozenset({STRONG}), {}, directed=True)
-            found = found.joined(more)
+        in_rows = wanted & {*IN_ROWS, STRONG}
+        if task.options.parts is not None:
+            found = found.joined(kept_rows(records, number))
+            in_rows -= IN_ROWS
+        if in_rows:
+            found = found.joined(_in_rows(task, spec, piece, in_rows))
         rest = wanted - OF_PATHS - IN_ROWS - {STRONG}
         if rest or task.options.distances:
             more, distances = _rest(task, piece, rest)
@@ -222,7 +221,7 @@ def compute_on_ranks(
     """Compute the metrics of IN_ROWS of one graph as one rank of a gang; the first keeps them."""
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
-        found = _in_rows(task, spec, piece, threads, comm)
+        found = _in_rows(task, spec, piece, task.options.wanted & IN_ROWS, threads, comm)
     if comm.rank == 0:
         keep_rows(task.writer.records, number, found)
 
@@ -231,15 +230,15 @@ def _in_rows(
     task: CentralityTask,
     spec: PieceSpec,
     piece: Piece,
+    wanted: frozenset[str],
     threads: int | None = None,
     ranks: Ranks | None = None,
 ) -> Columns:
     values = kept_values(task.options.node_values(), task.writer.records)
-    start = _start(task, piece)
+    start = _start(task, piece) if "pagerank" in wanted else None
     if start is not None:
         values["start"] = start
-    wanted = task.options.wanted & IN_ROWS
-    with _rows(task, spec, piece, ranks) as (rows, folder):
+    with _rows(task, spec, piece, wanted, ranks) as (rows, folder):
         if ranks is None:
             piece.count(rows)
         return compute_rows(
@@ -256,7 +255,11 @@ def _in_rows(
 
 @contextmanager
 def _rows(
-    task: CentralityTask, spec: PieceSpec, piece: Piece, ranks: Ranks | None
+    task: CentralityTask,
+    spec: PieceSpec,
+    piece: Piece,
+    wanted: frozenset[str],
+    ranks: Ranks | None,
 ) -> Iterator[tuple[Sequence[CSR], Path | None]]:
     """Give the rows of one graph, on this worker's GPU if it has one, and a folder for in-edges
     that exceed memory."""
@@ -267,7 +270,7 @@ def _rows(
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.rows, folder
         return
-    with _on_gpu(task, piece, options.wanted & IN_ROWS):
+    with _on_gpu(task, piece, wanted):
         share = None if piece.directed else ranks  # then each takes its in-edges from all
         yield upload_rows(piece.rows, weighted=options.weighted, ranks=share), None
 
@@ -304,7 +307,7 @@ def _computed(
 
 def _start(task: CentralityTask, piece: Piece) -> Array | None:
     """Return the PageRank that the nodes of one graph had in the base."""
-    if task.base is None or piece.graphs is not None or "pagerank" not in task.options.wanted:
+    if task.base is None or piece.graphs is not None:
         return None
     return task.base.ranks(piece.nodes)
 

@@ -8,6 +8,15 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 
 
+def first_of_component(indptr: Array, indices: Array) -> Array:
+    """Return the smallest node of the strongly connected component of each node of one graph."""
+    nodes = len(indptr) - 1
+    labels = np.empty(nodes, np.int32)
+    tarjan(np.array([0, nodes]), indptr, indices, False, labels)
+    found: Array = np.unique(labels, return_index=True)[1][labels]
+    return found
+
+
 @njit(cache=True, nogil=True)
 def tarjan(ptr: Array, indptr: Array, indices: Array, topological: bool, labels: Array) -> None:
     """Write the strongly connected component of each node, without recursion."""

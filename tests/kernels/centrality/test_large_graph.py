@@ -217,30 +217,39 @@ def test_components_are_scipys(kernels, drawn, threads):
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
 
 
-@pytest.mark.parametrize("kernels", [naive_strong, cpu_strong], ids=["naive", "cpu"])
+@backends("strong_components", naive_strong, cpu_strong)
 @settings(max_examples=80, deadline=None)
 @given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
 def test_strong_components_are_scipys(kernels, drawn, threads):
     labels = kernels.strong_components(drawn[1], threads=threads)
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(drawn[1]), "strong"))
+    assert kernels.strong_components([]).shape == (0,)
 
 
-@pytest.mark.parametrize("kind", ["hubs", "cycles", "long"])
-def test_strong_components_of_a_graph_that_threads_share(kind):
+@backends("strong_components", cpu_strong)
+@pytest.mark.parametrize("kind", ["hubs", "pairs", "cycles", "long", "path", "pairs on a path"])
+@pytest.mark.parametrize("ids", [np.int32, np.int64])
+def test_strong_components_of_a_graph_that_threads_share(kernels, kind, ids):
     nodes, random = 300_000, np.random.default_rng(5)
+    order = random.permutation(nodes)
+    size = {"pairs": 2, "cycles": 5, "long": 30_000, "pairs on a path": 2}.get(kind, 1)
+    after = np.arange(nodes) + 1
+    after[size - 1 :: size] -= size
     if kind == "hubs":
         rows = with_hubs(directed=True, nodes=nodes)
-    else:  # of a few nodes each, with edges to later ones; or of paths that are longer than passes
-        order = random.permutation(nodes)
-        size = 5 if kind == "cycles" else 30_000
-        after = np.arange(nodes) + 1
-        after[size - 1 :: size] -= size
-        more = np.sort(random.integers(0, nodes, (2, nodes // 2)), axis=0)
-        ends = np.concatenate([[np.arange(nodes), after], more // size * size], axis=1)
+    elif kind == "path":  # longer than any number of passes, as it lies there
+        rows = CSR.from_edges(np.arange(nodes - 1), np.arange(1, nodes), nodes)
+    else:  # cycles of this size, with edges to later ones
+        more = np.sort(random.integers(0, nodes, (2, nodes // 2)), axis=0) // size * size
+        if kind == "pairs on a path":  # some; the others lead to it
+            on = np.arange(0, nodes, 6)
+            more = np.concatenate([[on[:-1], on[1:]], [on + 2, on], [on + 4, on]], axis=1)
+        ends = np.concatenate([[np.arange(nodes), after], more], axis=1)
         rows = CSR.from_edges(order[ends[0]], order[ends[1]], nodes)
+    rows = replace(rows, indices=rows.indices.astype(ids))
     cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
-    wanted = by_scipy(rows, "strong")
-    np.testing.assert_array_equal(cpu_strong.strong_components(cut, threads=4), wanted)
+    labels = kernels.strong_components(cut, threads=4)
+    np.testing.assert_array_equal(labels, by_scipy(rows, "strong"))
 
 
 @DIRECTED
@@ -403,7 +412,8 @@ def test_distinct_edges_and_loops(kernels, drawn):
 
 def by_scipy(csr, connection="weak"):
     """Return components in the order of their smallest nodes."""
-    matrix = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=(csr.rows,) * 2)
+    ends = np.ones(csr.edges), csr.indices.copy(), csr.indptr.copy()
+    matrix = sp.csr_array(ends, shape=(csr.rows,) * 2)
     matrix.sum_duplicates()  # among which SciPy searches for ever
     directed = connection == "strong"
     _, labels = connected_components(matrix, directed=directed, connection=connection)

@@ -98,6 +98,7 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         (penstock.pagerank, {"personalization": personal, "tol": 1e-12, "max_iter": 500}),
         (penstock.pagerank, {"weighted": True}),
         (penstock.components, {}),
+        (penstock.strong_components, {}),
         (penstock.betweenness, {"sources": [1, 4, 5, 9, 30]}),
         (penstock.clustering, {}),
         (penstock.closeness, {}),
@@ -110,11 +111,11 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         penstock.centrality(
             path,
             tmp_path / device,
-            metrics="pagerank,component,betweenness,clustering",
+            metrics="pagerank,component,strong-component,betweenness,clustering",
             cluster=penstock.ClusterSpec(device=device),
         )
         tables.append(pq.read_table(tmp_path / device / "nodes").to_pandas())
-    for name in ("pagerank", "component", "betweenness", "clustering"):
+    for name in ("pagerank", "component", "strong_component", "betweenness", "clustering"):
         np.testing.assert_allclose(tables[1][name], tables[0][name], **CLOSE)
 
 
