@@ -43,7 +43,7 @@ def strong_components(rows: Sequence[CSR], *, threads: int | None = None) -> Dev
 
     left, launches = cp.arange(csr.rows), 0
     now, before = cp.empty((csr.rows, 2), kind), None
-    now[...] = numbers(left)
+    now[left] = numbers(left)
     grew = cp.empty(1, np.int32)
     while len(left) and launches < _LAUNCHES:
         launches += 1
