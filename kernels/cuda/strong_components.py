@@ -20,7 +20,8 @@ from penstock.kernels.cpu.centrality.structure import first_of_component
 from penstock.kernels.cuda.components import components
 from penstock.kernels.cuda.module import c_name, launch_blocks
 
-_FILE, _THREADS = "strong_components", 256  # as in rows.cuh
+_FILE = "strong_components"
+_THREADS = 256  # as in rows.cuh
 _LAUNCHES = 256  # over the nodes that are left
 _FACTOR = 0x9E3779B97F4A7C15  # odd: no two nodes have one number
 
