@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import int64
 
-from penstock.arrays import Array, frozen_view
+from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer, swap_if_equal
@@ -22,7 +22,7 @@ from penstock.kernels.ranks import Ranks, cuts, passed_around, share
 from penstock.kernels.row_blocks import RowBlock, row_blocks
 from penstock.threads import spread
 
-FIRST = 2  # edges of each node that are read at first
+_FIRST = 2  # edges of each node that are read at first
 _SAMPLES = 1024
 _ALL = np.iinfo(np.int64).max
 _NODES = 1 << 18  # that a thread takes at a time
@@ -56,29 +56,17 @@ def components(
     parent = new_forest(sum(each.rows for each in rows))
     blocks = row_blocks(rows)
     mine = blocks[slice(*share(cuts(len(blocks), ranks), ranks))]
-    _join(mine, parent, 0, FIRST, -1, threads)
+    _join(mine, parent, 0, _FIRST, -1, threads)
     _meet(parent, threads, ranks)
     giant = -1
     if symmetric and len(parent):
         some = parent[:: max(1, len(parent) // _SAMPLES)]
         roots, counts = np.unique(some, return_counts=True)
         giant = int(roots[counts.argmax()])
-    _join(mine, parent, FIRST, _ALL, giant, threads)
+    _join(mine, parent, _FIRST, _ALL, giant, threads)
     if ranks is not None:
         _meet(parent, threads, ranks)
     return component_labels(parent)
-
-
-def first_edges(rows: CSR, count: int, into: Array) -> None:
-    """Write the first ``count`` neighbours of each row; instead of one that is missing, the row."""
-
-    indptr, indices = frozen_view(rows.indptr), frozen_view(rows.indices)
-
-    def write(low: int) -> None:
-        high = min(low + _NODES, rows.rows)
-        _write_first(indptr, indices, low, high, rows.first_row, into)
-
-    spread(write, range(0, rows.rows, _NODES), None)
 
 
 def _meet(parent: Array, threads: int | None, ranks: Ranks | None) -> None:
@@ -148,16 +136,6 @@ def _join_rows(
             other = int64(ends[edge])
             if forest[node] != forest[other]:
                 _link(parent, node, other)
-
-
-@njit(cache=True, nogil=True)
-def _write_first(
-    indptr: Array, indices: Array, low: int, high: int, first_row: int, into: Array
-) -> None:
-    for row in range(low, high):
-        begin, end = indptr[row], indptr[row + 1]
-        for k in range(into.shape[1]):
-            into[row, k] = indices[begin + k] if begin + k < end else first_row + row
 
 
 @njit(cache=True)

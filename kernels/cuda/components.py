@@ -1,26 +1,25 @@
 """Connected components of one graph on the GPU; meaning as in naive/components.py.
 
 Two edges of each node are read, and if edges are stored at both ends, of the others those of nodes
-outside the largest tree, which may come to the GPU when they are wanted. Besides the graph, memory
-holds up to 20 bytes per node, on several ranks up to 36.
+outside the largest tree. Besides the graph, memory holds up to 20 bytes per node, on several ranks
+up to 36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import cupy as cp
 import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.csr import CSR, id_dtype
-from penstock.kernels.cpu.components import FIRST
 from penstock.kernels.cuda.module import c_name, launch
 from penstock.kernels.cuda.pagerank_edges import indices_of
 from penstock.kernels.ranks import Ranks, passed_around
 
 _FILE = "components"
-_SAMPLES = 1024  # as in cpu/components.py
+_FIRST, _SAMPLES = 2, 1024  # as in cpu/components.py
 _EDGES = 32  # of a thread, as in components.cu
 
 
@@ -30,12 +29,10 @@ def components(
     symmetric: bool,
     threads: int | None = None,
     ranks: Ranks | None = None,
-    others: Callable[[DeviceArray], CSR] | None = None,
 ) -> DeviceArray:
     """Return the component of each node of a graph, given as one range of rows.
 
-    rows    of a rank, with its edges only; ``threads`` has no effect
-    others  if ``rows`` have the first edges only: returns the rows of a mask with all of them
+    rows       of a rank, with its edges only; ``threads`` has no effect
     """
     if not rows or not rows[0].rows:
         return cp.empty(0, np.int32)
@@ -57,7 +54,7 @@ def components(
             launch(_FILE, f"join_first<{name}>", csr.rows, *of_all, np.int32(0), parent)
         shorten()
 
-    for number in range(FIRST):
+    for number in range(_FIRST):
         launch(_FILE, f"join_first<{name}>", csr.rows, *given, np.int32(number), parent)
         shorten()
     meet()
@@ -66,15 +63,12 @@ def components(
         some = cp.asnumpy(parent[:: max(1, csr.rows // _SAMPLES)])
         roots, counts = np.unique(some, return_counts=True)
         giant = int(roots[counts.argmax()])
-    if others is not None:
-        csr = others(parent != giant)
-        given = nodes, np.int64(0), np.int64(csr.edges), csr.indptr, csr.indices
     launch(
         _FILE,
         f"join_edges<{name}>",
         -(-csr.edges // _EDGES),
         *given,
-        np.int32(FIRST if others is None else 0),
+        np.int32(_FIRST),
         np.int64(giant),
         parent,
     )

@@ -62,17 +62,6 @@ def components(
     return component_labels(parent)
 
 
-def first_edges(rows: CSR, count: int, into: Array) -> None:
-    """Write the first ``count`` neighbours of each row; instead of one that is missing, the row.
-
-    into  (rows, count), like ``rows.indices``
-    """
-    for row in range(rows.rows):
-        ends = rows.indices[rows.indptr[row] : rows.indptr[row + 1]][:count]
-        into[row] = rows.first_row + row
-        into[row, : len(ends)] = ends
-
-
 def _root(parent: Array, node: int) -> int:
     while parent[node] != node:
         node = int(parent[node])

@@ -42,7 +42,7 @@ from penstock.sizes import does_not_fit
 from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, to_device
 from penstock.workers.resources.pool import gpu_memory
-from penstock.workers.resources.upload import upload_first, upload_rows
+from penstock.workers.resources.upload import upload_rows
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -304,11 +304,8 @@ def components(graph: Any, *, directed: bool | None = None, device: str = "auto"
         (nodes,) integers: 0, 1, ... in the order of the components' first nodes.
     """
     one = OneGraph.of(graph, directed=directed)
-    symmetric = not one.directed
-    if symmetric and one.nodes and one.on_gpu("component", device):
-        rows, others = upload_first(one.rows)
-        return labels_of_rows("components", rows, symmetric=True, others=others)
-    return labels_of_rows("components", one.rows_for("component", device), symmetric=symmetric)
+    rows = one.rows_for("component", device)
+    return labels_of_rows("components", rows, symmetric=not one.directed)
 
 
 def strong_components(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:

@@ -14,14 +14,11 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, offsets_of
-from penstock.kernels.cpu.components import FIRST, first_edges
-from penstock.kernels.cpu.halo import gather_rows
 from penstock.kernels.ranks import EdgesOfRank, Ranks
 from penstock.limits import cores
 from penstock.threads import spread
 
 _PIECE = 1 << 23  # bytes
-_WORTH = 8  # of a graph's edges more are copied faster in their order than row by row
 _THREADS = 8  # these nearly saturate a machine's memory
 
 
@@ -107,47 +104,6 @@ def upload_rows(
     if ranks is None:
         return [CSR(indptr, **columns)]
     return [EdgesOfRank(indptr, **columns, first_edge=low)]
-
-
-def upload_first(rows: Sequence[CSR]) -> tuple[list[CSR], Callable[[DeviceArray], CSR]]:
-    """Return the first edges of each row that components read, on this process' GPU, and a function
-    that returns the rows of a mask with all their edges, and maybe others.
-
-    A row with fewer edges has loops instead.
-    """
-    import cupy
-
-    dtype, nodes, count = rows[0].indices.dtype, sum(each.rows for each in rows), FIRST
-    first = np.empty((nodes, count), dtype)
-    for each in rows:
-        first_edges(each, count, first[each.first_row : each.first_row + each.rows])
-    indices = cupy.empty(nodes * count, dtype)
-    upload([(first.reshape(-1), indices)])
-
-    def others(mask: DeviceArray) -> CSR:
-        chosen = download(cupy.flatnonzero(mask))
-        bounds = np.searchsorted(chosen, [0, *(each.first_row + each.rows for each in rows)])
-        own = [
-            chosen[a:b] - each.first_row
-            for each, (a, b) in zip(rows, pairwise(bounds), strict=True)
-        ]
-        degrees = np.concatenate(
-            [r.indptr[at + 1] - r.indptr[at] for r, at in zip(rows, own, strict=True)]
-        )
-        edges = int(degrees.sum())
-        if edges > sum(each.edges for each in rows) // _WORTH:
-            return upload_rows(rows)[0]
-        indptr = cupy.zeros(nodes + 1, np.int64)
-        indptr[1:][cupy.asarray(chosen)] = cupy.asarray(degrees)
-        cupy.cumsum(indptr, out=indptr)
-        there, at = cupy.empty(edges, dtype), 0
-        for each, mine in zip(rows, own, strict=True):
-            part = gather_rows(each.indptr, mine, each.indices)
-            upload([(part, there[at : at + len(part)])])
-            at += len(part)
-        return CSR(indptr, there)
-
-    return [CSR(cupy.arange(0, nodes * count + 1, count), indices)], others
 
 
 def pieces(

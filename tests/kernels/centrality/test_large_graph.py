@@ -217,39 +217,6 @@ def test_components_are_scipys(kernels, drawn, threads):
     np.testing.assert_array_equal(labels, by_scipy(CSR.concatenate(rows)))
 
 
-@settings(max_examples=40, deadline=None)
-@given(drawn=row_ranges(), count=st.integers(1, 3))
-def test_first_edges(drawn, count):
-    for rows in drawn[1]:
-        found = [np.empty((rows.rows, count), rows.indices.dtype) for _ in range(2)]
-        for kernels, into in zip((naive_components, cpu_components), found, strict=True):
-            kernels.first_edges(rows, count, into)
-        np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("nodes_of_a_path", [1, 3, 70_000])
-def test_components_on_a_gpu_of_rows_that_come_when_they_are_wanted(nodes_of_a_path):
-    # One large component and paths, of which the first two edges do not tell all; or paths only.
-    from penstock.kernels.cuda.components import components
-    from penstock.workers.resources.upload import upload_first
-
-    nodes, random = 300_000, np.random.default_rng(5)
-    order = random.permutation(nodes)
-    after = np.arange(nodes) + 1
-    after[nodes_of_a_path - 1 :: nodes_of_a_path] -= nodes_of_a_path
-    ends = np.stack([np.arange(nodes), after % nodes])
-    if nodes_of_a_path < 70_000:
-        large = 3 * random.integers(0, nodes // 6, (2, 10 * nodes))
-        ends = np.concatenate([ends, large], axis=1)
-    a, b = order[ends]
-    rows = CSR.from_edges(np.append(a, b), np.append(b, a), nodes)
-    cut = [rows.row_range(0, 70_001), rows.row_range(70_001, nodes)]
-    there, others = upload_first(cut)
-    labels = components(there, symmetric=True, others=others).get()
-    np.testing.assert_array_equal(labels, by_scipy(rows))
-
-
 @backends("strong_components", naive_strong, cpu_strong)
 @settings(max_examples=80, deadline=None)
 @given(drawn=row_ranges(most=30), threads=st.integers(1, 3))
