@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
+from penstock.threads import joined
 
 # Columns per edge, in their usual order.
 EDGE_COLUMNS = ("weights", "relations", "times")
@@ -129,11 +130,11 @@ class CSR:
         for piece in pieces:
             indptr[row + 1 : row + 1 + piece.rows] = piece.indptr[1:] + base
             row, base = row + piece.rows, base + piece.edges
-        joined = {
-            name: np.concatenate([getattr(piece, name) for piece in pieces])
+        columns = {
+            name: joined([getattr(piece, name) for piece in pieces])
             for name, _ in [("indices", None), *pieces[0].columns()]
         }
-        return CSR(indptr=indptr, first_row=pieces[0].first_row, **joined)
+        return CSR(indptr=indptr, first_row=pieces[0].first_row, **columns)
 
     @staticmethod
     def from_edges(sources: Array, targets: Array, nodes: int, **columns: Array | None) -> CSR:

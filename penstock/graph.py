@@ -25,6 +25,7 @@ from penstock.files import check_sums
 from penstock.manifest import COPY_AGAIN, Manifest, graph_digest
 from penstock.paths import client_path
 from penstock.sizes import need_memory
+from penstock.threads import joined
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -412,7 +413,7 @@ class Graph:
                 remedy="Read them with feature_rows, file by file",
             )
         if entry.kind == "dense":
-            return np.concatenate(pieces)
+            return joined(pieces)
         import scipy.sparse as sp
 
         return sp.vstack(pieces, format="csr")

@@ -1,10 +1,6 @@
-"""The memory and the threads of a run that generates, and pieces of work on these threads."""
+"""The memory and the threads of a run that generates."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import numpy as np
 
@@ -12,23 +8,12 @@ from penstock.arrays import Array
 from penstock.kernels.cpu.scramble import scramble
 from penstock.limits import available_memory, cores
 from penstock.sizes import need_memory, parse_bytes
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from penstock.threads import spread
 
 # Beyond this many threads, the memory of their shards outgrows the gain.
 MOST_THREADS = 8
 _SHUFFLED = 1 << 18  # ids shuffled at a time
 INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow
-
-
-def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``task(item)`` in the order of the items, on ``threads`` threads.
-
-    The tasks are kernels that release the GIL. A failure or Ctrl-C drops tasks that have not begun.
-    """
-    with ThreadPoolExecutor(threads, thread_name_prefix="penstock-generate") as pool:
-        yield from pool.map(task, items)
 
 
 def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:
@@ -39,8 +24,7 @@ def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:
         count = min(_SHUFFLED, size - first)
         moved[first : first + count] = scramble(seed, stream, first, count, size)
 
-    for _ in each(fill, range(0, size, _SHUFFLED), threads):
-        pass
+    spread(fill, range(0, size, _SHUFFLED), threads)
     return moved
 
 

@@ -18,9 +18,10 @@ from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
-from penstock.pipelines.generate.budget import Budget, each
+from penstock.pipelines.generate.budget import Budget
 from penstock.pipelines.generate.source import CHUNK, BinnedKeys, EdgeRules, EdgeSource
 from penstock.progress import Progress
+from penstock.threads import results
 from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard
 
 BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
@@ -70,7 +71,9 @@ class ShardBuilder:
             for first, last in self._groups(arcs):
                 held = chunks or self._draw_bins(cuts[first][0], cuts[last - 1][1])
                 shards = [(n, *cuts[n], arcs[n]) for n in range(first, last)]
-                written = each(partial(self._write, graph.root, held), shards, self.budget.threads)
+                written = results(
+                    partial(self._write, graph.root, held), shards, self.budget.threads
+                )
                 for number, (shard_degrees, entry) in enumerate(written, first):
                     degrees.append(shard_degrees)
                     listed.append(entry)
@@ -131,7 +134,7 @@ class ShardBuilder:
         firsts = range(0, self.source.units, self.source.step)
         expected = self.source.expected
         with Progress(title, total=expected, unit="edges", quiet=self.quiet) as progress:
-            for chunk in each(task, firsts, self.budget.threads):
+            for chunk in results(task, firsts, self.budget.threads):
                 progress.advance(chunk.drawn)
                 yield chunk
 

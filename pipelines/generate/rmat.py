@@ -15,13 +15,14 @@ from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.output import Output
-from penstock.pipelines.generate.budget import each, shuffle
+from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import EDGES, Generator
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.progress import Progress
+from penstock.threads import results
 from penstock.writer import GrowingGraph, write_table
 
 
@@ -111,7 +112,7 @@ class RmatGenerator(Generator):
         with Progress("write edges", total=source.units, unit="edges", quiet=quiet) as progress:
             source.prepare(self.budget.threads)
             write = functools.partial(_write_part, out.result, source)
-            for count, entry in each(write, firsts, self.budget.threads):
+            for count, entry in results(write, firsts, self.budget.threads):
                 written.append(entry)
                 progress.advance(count)
         out.describe(EDGES, {"made": self.how, "files": file_table(written)})

@@ -13,10 +13,11 @@ from penstock.files import FileEntry
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
-from penstock.pipelines.generate.budget import each, shuffle
+from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import ZooOptions
 from penstock.progress import Progress
+from penstock.threads import results
 from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard, write_table
 
 # SwarmGraph, table 3: of a million graphs, the number of each size and kind.
@@ -112,7 +113,7 @@ def _write_shards(graph: GrowingGraph, zoo: Zoo, threads: int, *, quiet: bool) -
 
     written = []
     with Progress("write graphs", total=zoo.graphs, unit="graphs", quiet=quiet) as progress:
-        for (low, high), shard in zip(cuts, each(write, range(len(cuts)), threads), strict=True):
+        for (low, high), shard in zip(cuts, results(write, range(len(cuts)), threads), strict=True):
             written.append(shard)
             progress.advance(high - low)
     graph.shards(written)

@@ -51,3 +51,15 @@ def test_rows_are_those_of_scipy_and_cutting_and_joining_give_the_whole(graph, d
 def test_bad_edges_are_refused(sources, targets):
     with pytest.raises(InputError):
         CSR.from_edges(np.array(sources), np.array(targets), 3)
+
+
+def test_large_row_ranges_are_joined_in_order():
+    nodes, edges = 1 << 16, 5 << 19  # beyond what one thread copies
+    rng = np.random.default_rng(0)
+    indptr = np.sort(np.concatenate([[0, edges], rng.integers(0, edges, nodes - 1)]))
+    csr = CSR(indptr, rng.integers(0, nodes, edges, np.int32), weights=rng.random(edges))
+    cuts = [0, 1, 2, 40_000, 40_000, nodes]
+    pieces = [csr.row_range(*cut) for cut in pairwise(cuts)]
+    joined = dict(CSR.concatenate(pieces).arrays())
+    for name, there in csr.arrays():
+        np.testing.assert_array_equal(joined[name], there)

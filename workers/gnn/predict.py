@@ -14,6 +14,7 @@ from penstock.csr import offsets_of
 from penstock.errors import UsageError
 from penstock.files import atomic, part_name
 from penstock.graph import SPLITS, Graph
+from penstock.threads import results
 from penstock.vector_parts import vector_lists
 from penstock.workers.gnn.again import TILE, predict_again
 from penstock.workers.gnn.data.local import open_local
@@ -120,7 +121,8 @@ def _write(
     names = Graph.open(task.graph).user_ids(ids[order])
     with atomic(path) as partial:
         writer = None
-        for first in range(0, max(len(ids), 1), _PIECE):
+
+        def table_from(first: int) -> pa.Table:
             rows = order[first : first + _PIECE]
             here = rows if kept is None else kept.made_of(rows)
             found = _predictions(
@@ -134,7 +136,9 @@ def _write(
             columns["split"] = _splits(splits[rows])
             if hidden is not None:
                 columns["embedding"] = columns.pop("embedding")
-            table = pa.table(columns)
+            return pa.table(columns)
+
+        for table in results(table_from, range(0, max(len(ids), 1), _PIECE)):
             if writer is None:
                 writer = pq.ParquetWriter(partial, table.schema, compression="zstd")
             writer.write_table(table)
