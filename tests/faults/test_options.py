@@ -63,8 +63,15 @@ gnn predict {given}/run {out} --split-by stratum                            | --
 centrality {given}/edges.parquet {out} --verify                             | --verify
 centrality {given}/graph {out} --graph-id a                                 | --graph-id
 centrality {given}/graph {out} --metrics triangles --directed               | --directed
+centrality {given}/graph {out} --metrics closeness,closure                  | closure
+centrality {given}/graph {out} --samples 3 --epsilon 0.1                    | --epsilon
+centrality {given}/graph {out} --metrics diameter --samples 3               | diameter
+centrality {given}/graph {out} --metrics closeness --endpoints              | betweenness
+centrality {given}/graph {out} --metrics closeness --alpha 0.5              | --alpha
+centrality {given}/graph {out} --personalization {given}/edges.parquet      | --personalization
 similar {given}/vectors 3 --all {out}                                       | --all
 similar {given}/vectors 3 --resume                                          | --resume
+word2vec evaluate {given}/vectors --labels {given}/graph --restrict 2       | --restrict
 vectors export {given}/vectors {out} --format voodoo                        | --format
 embed export {given}/embedded {out} --graph {given}/graph                   | --graph
 gnn train {given}/graph {out} -k 2 --cluster mpi -n 1                       | -k 2

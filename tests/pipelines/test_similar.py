@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
+from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.kernels.naive import neighbours as naive
-from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
 from penstock.pipelines.vectors import write_vectors
 
@@ -30,23 +29,12 @@ def folder(tmp_path, values):
     return path
 
 
-def test_what_cannot_be_asked(folder, tmp_path):
+def test_ids_that_are_not_there_are_named(folder):
     for ids, named in ((["0", "1", "x"], "'1', 'x'"), ([0, 270], "270"), (2**70, str(2**70))):
         with pytest.raises(InputError) as error:
             similar(folder, ids)
         assert named in str(error.value)
     assert similar(folder, 270, metric="dot", k=2).neighbours[270] == [(0, 0.0), (3, 0.0)]
-    for more in (
-        {},
-        {"ids": [0], "out": tmp_path / "o"},
-        {"ids": [0], "k": 0},
-        {"ids": [0], "resume": True},
-        {"ids": [0], "cluster": penstock.ClusterSpec()},
-    ):
-        with pytest.raises(UsageError):
-            similar(folder, **more)
-    for more in ("--plan", "--resume", "--overwrite", "--workers=2"):
-        assert run(["similar", str(folder), "0", more]) == 2
 
 
 # -- everyone ------------------------------------------------------------------------------------
@@ -67,13 +55,6 @@ def test_neighbours_of_all_ids(tmp_path):
     np.testing.assert_allclose(table["score"], scores.ravel(), atol=1e-7)
     body = json.loads((out / "_neighbours.json").read_text())
     assert (body["metric"], body["k"], body["ids"]) == ("cosine", 4, 2500)
-    with pytest.raises(OutputExists):
-        similar(folder, out=out, k=4)
-    assert similar(folder, out=out, k=4, resume=True) == report
-    assert similar(folder, out=out, k=3, overwrite=True).k == 3
-    assert len(pq.read_table(out)) == 7500
-    with pytest.raises(UsageError):
-        similar(folder, out=folder, overwrite=True)
 
 
 def test_vectors_of_a_run(tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, centrality, etl, generate
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.options import CentralityOptions
@@ -102,25 +102,6 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
         assert misses(epsilon, enough // 64) > runs / 10
     assert error_bound(nodes, 1) == error_bound(nodes, 2) == 1
     assert error_bound(nodes, nodes) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"metrics": "closeness,closure"}, "closure"),
-        ({"samples": 3, "epsilon": 0.1}, "--epsilon"),
-        ({"metrics": "diameter", "samples": 3}, "diameter"),
-        ({"metrics": "closeness", "endpoints": True}, "betweenness"),
-        ({"alpha": 0.5}, "--alpha"),
-        ({"samples": 3}, "--samples"),  # of a zoo
-        ({"weighted": True}, "weights"),  # without weights
-    ],
-)
-def test_options_that_do_not_go_together(tmp_path, options, named):
-    generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
-    with pytest.raises(UsageError, match=named):
-        centrality(tmp_path / "zoo", tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):

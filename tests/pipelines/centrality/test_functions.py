@@ -119,14 +119,6 @@ def test_a_gpu_gives_what_cores_give(tmp_path, directed):
         np.testing.assert_allclose(tables[1][name], tables[0][name], **CLOSE)
 
 
-def test_a_device_that_is_not_there_or_does_not_compute_a_metric():
-    graph = nx.path_graph(4)
-    with pytest.raises(UsageError):
-        penstock.components(graph, device="tpu")
-    with pytest.raises(UsageError):
-        penstock.betweenness(graph, weighted=True, device="gpu")
-
-
 def sets(labels):
     return {frozenset(np.flatnonzero(labels == label).tolist()) for label in np.unique(labels)}
 
@@ -289,22 +281,6 @@ def test_a_bad_table_of_values_is_refused(tmp_path, table):
     assert not (tmp_path / "out").exists()
 
 
-def test_values_go_with_one_graph_and_pagerank(tmp_path):
-    path = directory(tmp_path / "graph", drawn(directed=True))
-    file = tmp_path / "values.parquet"
-    pq.write_table(pa.table({"node": ["n1"], "value": [1.0]}), file)
-    penstock.generate("zoo", tmp_path / "zoo", graphs=3)
-    run(path, tmp_path / "base")
-    for given, options in (
-        (path, {"metrics": "closeness", "personalization": file}),
-        (path, {"nstart": file, "base": tmp_path / "base"}),
-        (tmp_path / "zoo", {"dangling": file}),
-        (path, {"personalization": tmp_path / "missing.parquet"}),
-    ):
-        with pytest.raises(penstock.PenstockError):
-            run(given, tmp_path / "out", **options)
-
-
 def test_shards_and_in_edges_beyond_memory_change_nothing(tmp_path):
     penstock.generate(
         "rmat", tmp_path / "one", scale=16, undirected=False, weights="1,3", quiet=True
@@ -373,17 +349,3 @@ def test_leiden_as_a_backend_of_networkx():
     found = nx.community.leiden_communities(graph, seed=2, backend="penstock")
     assert set().union(*found) == set(graph)
     assert nx.community.modularity(graph, found, weight="weight") > 0.44
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_shortest_paths_of_a_graph_in_shards_are_networkxs(tmp_path, weighted):
-    graph = drawn(directed=True)
-    path = directory(tmp_path / "graph", graph)
-    assert Graph.open(path).num_shards > 2
-    penstock.centrality(
-        path, tmp_path / "out", metrics="closeness,clustering,component", weighted=weighted
-    )
-    wanted = nx.closeness_centrality(graph, distance="weight" if weighted else None)
-    table = pq.read_table(tmp_path / "out" / "nodes")
-    np.testing.assert_allclose(table["closeness"], list(wanted.values()), **CLOSE)
-    np.testing.assert_allclose(table["clustering"], list(nx.clustering(graph).values()), **CLOSE)

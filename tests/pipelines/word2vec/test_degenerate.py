@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import word2vec
-from penstock.errors import CapacityError, InputError, OutputExists, PenstockError, UsageError
+from penstock.errors import InputError, OutputExists, PenstockError, UsageError
 from penstock.pipelines.vectors import Vectors, write_vectors
 
 SMALL = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
@@ -35,15 +35,6 @@ def test_a_vocabulary_that_was_cut_off_is_counted_again(tmp_path, name):
     assert word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, resume=True).rows == 6
 
 
-def test_vectors_are_not_sentences(tmp_path):
-    folder = tmp_path / "vectors"
-    folder.mkdir()
-    write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
-    for path in (folder, folder / "part-00000.parquet"):
-        with pytest.raises(UsageError):
-            word2vec(path, tmp_path / "v", **SMALL)
-
-
 def test_files_have_ids_of_one_kind(tmp_path):
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for path, ids in zip(paths, ([1, 2], ["x", "y"]), strict=True):
@@ -53,13 +44,6 @@ def test_files_have_ids_of_one_kind(tmp_path):
     # Integers of different widths are no problem.
     pq.write_table(pa.table({"l": pa.array([[1, 3]] * 3, pa.list_(pa.int16()))}), paths[1])
     assert word2vec(paths, tmp_path / "v", **SMALL).rows == 3
-
-
-def test_a_window_that_does_not_fit_into_memory(tmp_path):
-    (tmp_path / "t.txt").write_text("a b c d e f\n" * 30)
-    wide = {**SMALL, "dim": 1024, "window": 10**8, "max_sentence": 10**8}
-    with pytest.raises(CapacityError):
-        word2vec(tmp_path / "t.txt", tmp_path / "v", **wide)
 
 
 def test_inputs_in_another_order_are_another_run(tmp_path):

@@ -230,15 +230,6 @@ def test_labels_that_do_not_fit(blocks, tmp_path):
         assert path.name in str(error.value)
 
 
-def test_what_cannot_be_asked(vectors, tmp_path):
-    (tmp_path / "p").write_text("a b 1\n")
-    for options in ({}, {"pairs": ["x"], "l2": 2}, {"labels": "x", "restrict": 2}):
-        with pytest.raises(UsageError):
-            evaluate(vectors, **options)
-    with pytest.raises(InputError):
-        evaluate(make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]]), pairs=[tmp_path / "p"])
-
-
 # -- plans ---------------------------------------------------------------------------------------
 
 

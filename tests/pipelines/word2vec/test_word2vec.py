@@ -180,22 +180,6 @@ def test_words_of_text_are_those_of_split(tmp_path):
     assert found == Counter(text.split())
 
 
-def test_tables_of_other_libraries_and_arrow_files(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = [[f"w{i}" for i in rng.integers(0, 9, rng.integers(0, 8))] for _ in range(60)]
-    table = pa.table({"n": range(60), "s": rows})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=7)
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
-        file.write_table(table, max_chunksize=7)
-    found = []
-    for source in (tmp_path / "a.parquet", tmp_path / "a.arrow", table, [table.to_reader()]):
-        word2vec(source, tmp_path / "v", **SMALL, deterministic=True, overwrite=True)
-        vectors = Vectors.open(tmp_path / "v")
-        found.append((vectors.ids.to_pylist(), vectors.values.tolist()))
-    assert found[1:] == found[:1] * 3
-    assert not [path for path in tmp_path.glob(".*") if not path.name.endswith(".lock")]
-
-
 @pytest.mark.parametrize("longest", [2, 100])
 def test_long_sentences_are_cut(tmp_path, longest):
     """As if they had been written so: in lists, and in lines of text."""
@@ -263,14 +247,6 @@ def test_min_count_and_max_vocab(tmp_path):
     assert Vectors.open(tmp_path / "m").ids.to_pylist() == ["a", "b"]
     with pytest.raises(InputError):
         word2vec(path, tmp_path / "x", min_count=100)
-
-
-def test_a_sentence_of_millions_of_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(words, "BLOCK", 1 << 16)
-    monkeypatch.setattr(files, "TEXT_TARGET", 1 << 20)
-    path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
-    report = word2vec(path, tmp_path / "v", dim=8, epochs=1, sample=1e-6)
-    assert report.words == 1_000_000
 
 
 # -- memory, rates, stops --------------------------------------------------------------------------
