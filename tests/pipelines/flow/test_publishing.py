@@ -130,15 +130,6 @@ def test_what_is_unchanged_is_not_published_again(home):
     assert all_runs(home / "runs")[-1].body["published"] == []
 
 
-def test_a_flow_that_was_moved_knows_what_it_published(home):
-    publish(home / "flow.yaml", 1)
-    moved = home.rename(home.with_name(f"{home.name}-moved"))
-    publish(moved / "flow.yaml", 1)
-    assert all_runs(moved / "runs")[-1].body["published"] == []
-    publish(moved / "flow.yaml", 2)
-    assert versions(moved / "to/a") == ["1", "2"]
-
-
 def damaged(place):
     (place / "latest/v").write_text("")
 

@@ -437,23 +437,6 @@ def deaf(out):
     assert ended(*alive, seconds=60)
 
 
-def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home):
-    (home / "pub").write_text("a file in place of a folder")
-    text = """
-on_failure: echo "$PENSTOCK_RUN_STATE" > hook.txt
-stages: {a: {python: "mine:make", publish: pub/a}}
-"""
-    make_outputs(flow(home, text))
-    assert run(["run", str(home / "flow.yaml")]) == 1
-    record = all_runs(home / "runs")[-1]
-    assert record.state == "failed"
-    assert (home / "hook.txt").read_text() == "failed\n"
-    assert (record.folder / "report.html").is_file()
-    (home / "pub").unlink()
-    assert states(run_flow(home / "flow.yaml")) == {"a": "skipped"}
-    assert (home / "pub/a/latest/v").exists()
-
-
 REGIONS = """
 variables: {region: ch, n: 1}
 folder: "out/{{region}}/{{date}}"

@@ -23,10 +23,6 @@ def test_a_file_declares_the_whole_model(tmp_path):
     ("text", "named"),
     [
         ("layers: [{kind: gnc}]", "kind"),
-        ("layers: [{channels: 1.5}]", "channels"),
-        ("layers: [{chanels: 8}]", "chanels"),
-        ("layers: []", "layers"),
-        ("layerz: 3", "layers"),
         ("", "layers"),
     ],
 )
