@@ -108,20 +108,6 @@ def test_a_null_is_not_a_label_and_an_empty_list_is(of, name):
     assert (about["labelled"], about["splits"]) == (4, graph.manifest.splits)
 
 
-@pytest.mark.parametrize("kind", ["class", "value", "multi"])
-def test_nodes_without_a_label_are_in_no_drawn_split(tmp_path, make, kind):
-    text = {"class": "b", "value": "0.5", "multi": "b;c"}[kind]
-    rows = [f"{i},{text if i % 4 else ''}\n" for i in range(40)]
-    (tmp_path / "n.csv").write_text("id,y\n" + "".join(rows))
-    options = {"nodes": tmp_path / "n.csv", "label": "y", "label_kind": kind}
-    ring = pd.DataFrame({"src": range(40), "dst": np.roll(range(40), 1)})
-    graph, _ = make(ring, split_nodes=(0.5, 0.25, 0.25), **options)
-    assert graph.manifest.labels == kind
-    assert graph.labelled().tolist() == [i % 4 != 0 for i in range(40)]
-    drawn = graph.node_column("split").to_pylist()
-    assert [one is None for one in drawn] == [i % 4 == 0 for i in range(40)]
-
-
 # A column and options; the kind of labels, the names of classes, and labels by row.
 NONE = [0, -1, 1, 1, 0, -1]
 BITS = [0, 1, 1, 1, 0, 1]

@@ -15,7 +15,6 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.layout import find_layout, guess_format
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.read import read_piece
-from penstock.pipelines.tables import text
 
 
 def pieces_of(path, target_bytes=64 << 20, **options):
@@ -94,16 +93,6 @@ def test_text_in_pieces_of_any_size(tmp_path, frame, target_bytes, delimiter, en
         np.testing.assert_array_equal(read[column], expected)
 
 
-@pytest.mark.parametrize("target_bytes", [1, 50, 1 << 20])
-def test_parquet_in_pieces_of_row_groups(tmp_path, target_bytes):
-    frame = pd.DataFrame({"src": range(100), "dst": range(100, 200)})
-    frame.to_parquet(tmp_path / "a.parquet", row_group_size=7)
-    _, pieces = pieces_of(tmp_path / "a.parquet", target_bytes)
-    assert len(pieces) == (15 if target_bytes == 1 else len(pieces))
-    read = table(tmp_path / "a.parquet", target_bytes)
-    assert read.to_pydict() == {"source": [*range(100)], "target": [*range(100, 200)]}
-
-
 def test_what_cannot_be_cut_is_one_piece(tmp_path):
     (tmp_path / "quoted.csv").write_text('"1","2"\n' * 1000)
     (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000))
@@ -116,18 +105,6 @@ def test_what_cannot_be_cut_is_one_piece(tmp_path):
         "quotes.txt": 3,
     }.items():
         assert len(pieces_of(tmp_path / name, 3000, id_type="string")[1]) == count
-
-
-def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path):
-    (tmp_path / "deeper").mkdir()
-    names = ["a.csv", "b.csv", "c.csv", "deeper/d.csv"]
-    for name in ("c.csv", "a.csv", "deeper/d.csv", "b.csv"):
-        (tmp_path / name).write_text("" if name == "a.csv" else "1,2\n")
-    (tmp_path / "_SUCCESS").touch()
-    (tmp_path / ".b.csv.crc").touch()
-    for path in (tmp_path, tmp_path / "**/*.csv", f"file://{tmp_path}"):
-        found = pieces_of(path)[1]
-        assert [one.path for one in found] == [str(tmp_path / name) for name in names[1:]]
 
 
 def test_types_of_files_must_agree(tmp_path):
@@ -300,43 +277,3 @@ def test_values_that_do_not_fit_their_type(tmp_path, columns, options, bad):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"src": [1, 2, 3], "dst": [1, 2, 3]} | columns), path)
     assert skipped(path, **options)[1] == bad
-
-
-def test_a_header_in_spite_of_the_option(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("src,dst\n1,2\n3,4\n")
-    refused(path, "a.csv", "row 1", header="no")
-    kept, bad = skipped(path, header="no")
-    assert (kept.num_rows, bad) == (2, [1])
-
-
-def test_text_that_is_not_utf8(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"a,b\nc\xff,d\ne,\xe9\nf,g\n")
-    kept, bad = skipped(path)
-    assert bad == [2, 3]
-    assert kept["source"].to_pylist() == ["a", "f"]
-
-
-def test_bad_rows_in_byte_ranges_have_the_editor_s_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK", 64)
-    path = tmp_path / "a.txt"
-    lines = ["# comment", ""] + [f"{i} {i}" for i in range(200)]
-    wrong = (5, 77, 78, 150, 201)
-    for line in wrong:
-        lines[line] = "one two three"
-    path.write_text("\n".join(lines))
-    for target in (100, 333, 10_000):
-        read = batches(path, target, on_bad_rows="skip")
-        assert tuple(row.row - 1 for batch in read for row in batch.bad) == wrong
-        kept = np.concatenate([batch.table["source"] for batch in read])
-        assert kept.tolist() == [i for i in range(200) if i + 2 not in wrong]
-
-
-def test_a_damaged_parquet_file_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    frame = pd.DataFrame({"src": np.arange(10_000), "dst": np.arange(10_000)})
-    frame.to_parquet(path)
-    whole = path.read_bytes()
-    path.write_bytes(b"PAR1" + bytes(2000) + whole[2004:])
-    refused(path)

@@ -185,23 +185,3 @@ def test_options_without_meaning_are_refused(make_folder, tmp_path):
     for name, value in {"source": "a", "on_bad_rows": "skip", "label_kind": "multi"}.items():
         with pytest.raises(UsageError):
             etl(make_folder(), tmp_path / "graph", **{name: value})
-
-
-def test_proteins(data, tmp_path):
-    folder = data / "zoo" / "PROTEINS"
-    if not folder.is_dir():
-        pytest.skip(f"needs {folder}")
-    etl(folder, tmp_path / "graph")
-    graph = Graph.open(tmp_path / "graph")
-    graph.validate()
-    assert graph.manifest.graphs == 1113
-    assert (graph.num_nodes, graph.num_edges) == (43_471, 162_088)
-
-    def numbers(kind):
-        return np.loadtxt(folder / f"PROTEINS_{kind}.txt.gz", dtype=int, delimiter=",")
-
-    assert_graphs(graph, networkx_graphs(numbers("A"), numbers("graph_indicator"), 1113))
-    labels = pq.read_table(graph.path / "graphs.parquet")["label"].to_numpy()
-    assert np.array_equal(labels, numbers("graph_labels"))
-    classes = np.array(graph.manifest.classes).astype(int)
-    assert np.array_equal(classes[graph.labels()], numbers("node_labels"))
