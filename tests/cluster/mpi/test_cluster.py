@@ -1,8 +1,6 @@
 """The kind mpi: ready soon, gone without a trace, and clear about what kept it from starting."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -10,8 +8,6 @@ from distributed import Client, LocalCluster
 from processes import ended, ranks_that, until
 
 from penstock import connect, gang
-from penstock.cluster.mpi.launcher import find_launcher, loaded_library
-from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError
 from penstock.limits import usable_memory
@@ -73,27 +69,6 @@ def test_a_rank_with_another_penstock_is_refused(first, left_over):
     with pytest.raises(ClusterError), connect("mpi", workers=1):
         pass
     assert not left_over()
-
-
-@pytest.mark.slow
-def test_a_script_that_is_an_mpi_job_itself(tmp_path):
-    job = tmp_path / "job.py"
-    job.write_text(
-        "import numpy as np\n"
-        "from penstock import connect, gang\n"
-        "with connect('mpi', dashboard='none') as client:\n"
-        "    plain = client.submit(sum, [1, 2, 3]).result()\n"
-        "    f = lambda comm: float(comm.allreduce(np.ones(3))[0])\n"
-        "    print(f'plain {plain}, gang {gang.run(client, f)}, {gang.run(client, f, ranks=1)}')\n"
-    )
-    launcher = find_launcher(None, loaded_library())
-    command = launch_command(launcher, [sys.executable, "-P", str(job)], ranks=4, hosts=None)
-    env = launch_environment(launcher, os.environ, root=os.geteuid() == 0)
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert "plain 6, gang [2.0, 2.0], [1.0]" in done.stdout
 
 
 # -- clusters that have no MPI: a world is started in addition to their workers --------------------

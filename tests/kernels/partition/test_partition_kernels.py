@@ -102,15 +102,6 @@ def test_components_are_scipys_whatever_the_cut(csr, data):
         assert labels.dtype == np.int32
 
 
-def test_components_of_a_large_graph_and_of_none():
-    ends = np.random.default_rng(3).integers(0, 200_000, (150_000, 2))
-    csr = CSR.from_edges(ends[:, 0], ends[:, 1], 200_000)
-    labels = labels_of(components, in_two(csr, 50_001), csr.rows)
-    np.testing.assert_array_equal(labels, by_scipy(csr))
-    for kernels in (naive_components, components):
-        assert labels_of(kernels, [], 0).shape == (0,)
-
-
 def test_a_long_path_given_backwards_stays_fast():
     # Without path halving this is quadratic: 10^10 steps.
     nodes = 100_000

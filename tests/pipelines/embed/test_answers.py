@@ -8,10 +8,6 @@ import pytest
 
 from penstock import Graph, embed
 from penstock.errors import InputError, UsageError
-from penstock.kernels.embed_rules import Side
-from penstock.pipelines.embed.run import Run
-from penstock.workers.comm.single import SingleRank
-from penstock.workers.embed.evaluation.predict import PredictTask, predict
 
 ROWS = {
     "head": ["e7", None, "e7", "e399", None],
@@ -53,18 +49,6 @@ def test_each_question_has_the_answers_that_predict_gives(trained, tmp_path, end
         )
         assert {row["relation"] for row in mine} == {relation}
         assert {row["head" if tail is None else "tail"] for row in mine} == {head or tail}
-
-
-def test_answers_are_of_one_checkpoint(graph, tmp_path):
-    run, options = tmp_path / "run", {"dim": 8, "batch": 200, "schedule": "constant"}
-    embed.train(graph, run, epochs=1, **options)
-    about = Run.load(run)
-    task = PredictTask(run, about.training, about.relations, "last", 3, number=1)
-    assert len(predict(SingleRank(), task, 0, 0, Side.TAIL)) == 3
-    embed.train(graph, run, epochs=2, resume=True, **options)
-    with pytest.raises(InputError) as error:
-        predict(SingleRank(), task, 0, 0, Side.TAIL)
-    assert str(run) in str(error.value)
 
 
 def test_every_node_is_asked_for(trained, tmp_path):

@@ -164,18 +164,6 @@ def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path,
             trained(market, tmp_path / "c", candidates="by-relation", **wrong)
 
 
-def test_the_plan_counts_what_each_set_of_types_takes(market, tmp_path):
-    def planned(**more):
-        return embed.train.plan(market, tmp_path / "run", dim=8, batch=20, **more).memory.bytes
-
-    limited = planned(candidates="by-relation") - planned()
-    assert limited - (
-        planned(candidates="by-relation", corrupt="tail") - planned(corrupt="tail")
-    ) == (
-        8 * 2 * Graph.open(market).num_nodes  # an alias table for each of two sets of types
-    )
-
-
 def fill(model, nodes):
     """Return the vectors that nodes begin with."""
     from penstock.workers.embed.initial import fill_nodes

@@ -10,7 +10,7 @@ import pytest
 from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl
-from penstock.errors import InputError, OutputExists, PenstockError, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.vectors import Vectors
@@ -182,26 +182,6 @@ def test_what_a_recipe_gives_and_would_be_ignored_is_refused(graph, tmp_path):
 @pytest.mark.parametrize("recipe", sorted((ROOT / "examples/fb15k-237").glob("*.yaml")), ids=str)
 def test_recipes_in_examples_are_recipes(recipe):
     assert embed.EmbedOptions(recipe=recipe).model == recipe.stem.partition("-")[0]
-
-
-def test_vectors_that_are_not_finite_after_the_last_update_are_an_error(graph, tmp_path):
-    """The loss of a batch is of the vectors before its update: of one batch it is always fine."""
-    options = {
-        "optimizer": "sgd",
-        "init_scale": 1.0,
-        "dim": 8,
-        "epochs": 1,
-        "batch": graph.num_edges,
-        "lr": 1e38,
-    }
-    with pytest.raises(PenstockError):
-        embed.train(graph, tmp_path / "run", **options)
-    assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
-    assert not list((tmp_path / "run/checkpoints").glob("*.json"))
-    with pytest.raises(InputError):
-        embed.evaluate(tmp_path / "run")
-    with pytest.raises(OutputExists):
-        embed.train(graph, tmp_path / "run", **{**options, "lr": 0.1})
 
 
 def test_memory_decides_the_number_of_partitions(graph):

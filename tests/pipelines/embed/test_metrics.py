@@ -53,16 +53,6 @@ def test_lists_of_best_answers(graph, trained, k):
     assert found.lists["head"].keys() == found.lists["tail"].keys()
 
 
-def test_ndcg_is_that_of_scikit_learn(graph, trained):
-    metrics = pytest.importorskip("sklearn.metrics")
-    found = embed.evaluate(trained[0], filtered=True, at=10)
-    asked, _, scores = lists(graph, trained[0], 10)
-    true = np.zeros_like(scores)
-    for row, tails in zip(true, asked.values(), strict=True):
-        row[sorted(tails)] = 1
-    assert found.lists["tail"]["ndcg"] == pytest.approx(metrics.ndcg_score(true, scores, k=10))
-
-
 def test_relations_and_their_kinds(graph, trained):
     found = embed.evaluate(trained[0], filtered=True, by_relation=True)
     for groups in (found.relations, found.kinds):

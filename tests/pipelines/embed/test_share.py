@@ -74,13 +74,6 @@ def test_a_tiny_share_trains_the_edges_of_changed_rows(days, first, tmp_path, pa
             embed.train(days / "g1", tmp_path / "v2", share=TINY, shrink=shrink, **GIVEN | more)
 
 
-def test_the_plan_says_how_many_edges_are_trained(days, first, tmp_path):
-    given = {**GIVEN, "model": "complex", "init": first("complex"), "share": 0.3}
-    planned = dict(embed.train.plan(days / "g1", tmp_path / "run", **given).steps)
-    trained = embed.train(days / "g1", tmp_path / "run", **given).trained.edges
-    assert f"{trained:,} of {Graph.open(days / 'g1').num_edges:,}" in planned["edges"]
-
-
 @pytest.fixture(scope="module")
 def market(tmp_path_factory):
     """Two days of users who buy: in the second, one has a new weight, one bought less, one more."""

@@ -119,16 +119,6 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     assert str(mine) in str(error.value)
 
 
-def test_a_run_resumes_without_the_one_it_began_with(mine, graph, tmp_path):
-    options = {**SMALL, "init": mine}
-    embed.train(graph, tmp_path / "whole", epochs=2, **options)
-    embed.train(graph, tmp_path / "run", epochs=1, **options)
-    shutil.rmtree(mine)
-    again = embed.train(graph, tmp_path / "run", epochs=2, resume=True, **options)
-    assert again.trained.known == {"nodes": 400, "relations": 6, "means": 0}
-    same(tmp_path / "whole", tmp_path / "run")
-
-
 def test_a_line_that_was_cut_off_is_dropped(graph, tmp_path):
     embed.train(graph, tmp_path / "run", epochs=1, **SMALL)
     lines = tmp_path / "run/metrics.jsonl"
@@ -239,6 +229,3 @@ def test_a_graph_that_was_made_again_is_a_warning(tmp_path):
     generate("kg", tmp_path / "g", seed=1, overwrite=True, **made)
     with pytest.warns(PenstockWarning, match=str(tmp_path / "g")):
         embed.evaluate(tmp_path / "run")
-
-
-# -- options that meet -----------------------------------------------------------------------------

@@ -44,21 +44,6 @@ def test_internal_ids_and_blocks(make_graph, tmp_path, small_parts):
 # -- the same, however it is run -------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_clusters_and_shards_do_not_matter(make_graph, tmp_path, small_parts):
-    options = {"app": "node2vec", "p": 2, "q": 0.5, "walks": 2, "length": 20, "seed": 3}
-    graph = make_graph(weights=True)
-    walk(graph, tmp_path / "a", **options)
-    walk(graph, tmp_path / "b", cluster=ClusterSpec(cluster="local", workers=2), **options)
-    sharded = make_graph(weights=True, name="sharded", shard_edges=64)
-    assert sharded.num_shards > 1
-    walk(sharded, tmp_path / "c", **options)
-    assert len(checksums(tmp_path / "a")) == 2 * 17 + 1
-    assert checksums(tmp_path / "a") == checksums(tmp_path / "b") == checksums(tmp_path / "c")
-    other = walk_array(graph, **{**options, "seed": 4})
-    assert np.any(other != walk_array(graph, **options))
-
-
 # -- where walks start -----------------------------------------------------------------------------
 
 
@@ -120,20 +105,6 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path, device):
 
 
 # -- a graph in parts ------------------------------------------------------------------------------
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_a_graph_in_parts_gives_the_same_walks(make_graph, tmp_path, small_parts):
-    graph = make_graph(weights=True)
-    options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
-    whole = walk(graph, tmp_path / "whole", **options)
-    cluster = ClusterSpec(workers=2)
-    parted = walk(graph, tmp_path / "w", cluster=cluster, placement="partitioned", **options)
-    assert (whole.placement, parted.placement) == ("replicated", "partitioned")
-    assert (graph.path / "partition/k2").is_dir()
-    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
-    assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)
 
 
 # -- on a GPU --------------------------------------------------------------------------------------

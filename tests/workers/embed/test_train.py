@@ -163,22 +163,6 @@ def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "more"),
-    [
-        (1, {"model": "dot"}),
-        (1, {"model": "transe", "norm": 2, "corrupt": "tail"}),
-        (1, {"chunk": 16, "l2": 1e-3}),
-        (2, {"model": "rotate", "loss": "self-adversarial", "lr": 0.05}),
-        (2, {"by_degree": 0.5, **DISK_OF_RANKS}),
-    ],
-    ids=str,
-)
-def test_every_way_of_training_lowers_the_loss(run, tmp_path, ranks, more):
-    run(tmp_path / "r", ranks, epochs=4, **more)
-    assert losses(tmp_path / "r")[-1] < losses(tmp_path / "r")[0]
-
-
 @pytest.mark.parametrize(("share", "power"), [(0.0, 1.0), (0.8, 0.5)])
 def test_negatives_are_fairly_shared(run, graph, tmp_path, monkeypatch, share, power):
     """Of an own partition a node is as likely as in memory, of others by their degrees."""

@@ -90,35 +90,6 @@ def test_threads_do_not_change_a_byte(corpus, tmp_path, monkeypatch, shards):
     np.testing.assert_array_equal(*found)
 
 
-def test_a_training_resumes_from_its_checkpoint(corpus, tmp_path, monkeypatch):
-    training = replace(
-        TRAINING, deterministic=True, shards=3, sync_words=60, checkpoint_minutes=1e-9
-    )
-    whole = run(corpus, tmp_path / "whole", training)
-    save, saved = Checkpoints.save, []
-
-    def stop_soon(self, *given):
-        save(self, *given)
-        saved.append(given[0])
-        if len(saved) == 11:  # within the second epoch
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Checkpoints, "save", stop_soon)
-    with pytest.raises(KeyboardInterrupt):
-        run(corpus, tmp_path / "r", training)
-    monkeypatch.setattr(Checkpoints, "save", save)
-    assert saved[-1].epoch == 1
-    assert saved[-1].step > 0
-    resumed = run(corpus, tmp_path / "r", training)
-    assert 0.5 < resumed.resumed < 1
-    for name in ("vectors", "context"):
-        one, other = (np.load(getattr(each, name)) for each in (whole, resumed))
-        np.testing.assert_array_equal(one, other)
-    assert (resumed.loss, resumed.words, resumed.pairs) == (whole.loss, whole.words, whole.pairs)
-    kept = list((tmp_path / "r/checkpoints").iterdir())
-    assert len(kept) == 3  # the vectors of the last, and what names them
-
-
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.load() is None
