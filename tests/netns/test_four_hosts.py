@@ -89,7 +89,8 @@ def gang(function, *args, **options):
 options, folder, script = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 try:
     with penstock.connect("mpi", interface="eth0", **options) as client:
-        tell(name="connected")
+        told = [client.scheduler.address, *client.run(lambda dask_worker: dask_worker.address)]
+        tell(name="connected", addresses=told)
         exec(script)
         closing = time.monotonic()
     tell(name="closed", seconds=time.monotonic() - closing)
@@ -206,7 +207,8 @@ def test_a_job_outlives_killed_workers(driver, hosts, wait_until):
         "attempt('ring', lambda: gang(job.where))\n"
         "attempt('tasks', lambda: client.gather(kept))\n"
     )
-    driver.hear("connected")
+    addresses = driver.hear("connected")["addresses"]
+    assert all(one.startswith("tls://10.77.0.") for one in addresses)  # no stranger connects
     assert driver.hear("ring")["results"] == RING
 
     driver.in_the_middle(first)
