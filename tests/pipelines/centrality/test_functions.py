@@ -202,12 +202,8 @@ def test_what_is_no_graph_is_refused(tmp_path):
         (nx.path_graph(2), {"directed": False}),
         (csr, {}),
         (CSR(csr.indptr, csr.indices + 5), {"directed": True}),
-        (CSR(csr.indptr[::-1], csr.indices), {"directed": True}),
         (sp.csr_array((3, 4)), {"directed": True}),
-        ((np.array([0.5]), np.array([1.0])), {}),
         ((np.array([-1]), np.array([1])), {}),
-        ((np.array([0, 1]), np.array([1])), {}),
-        (5, {}),
         ((np.array([0]), np.array([1])), {"weighted": True}),
         (tmp_path / "zoo", {}),
     ):
@@ -261,14 +257,11 @@ def test_tables_of_values_are_networkxs_arguments(tmp_path, directed):
 @pytest.mark.parametrize(
     "table",
     [
-        {"node": ["n1"]},
         {"node": ["n1"], "value": [-1.0]},
         {"node": ["n1", "n2"], "value": [1.0, float("nan")]},
         {"node": ["n1", None], "value": [1.0, 1.0]},
-        {"node": ["n1"], "value": ["much"]},
         {"node": ["elsewhere"], "value": [1.0]},
         {"node": ["n1"], "value": [0.0]},
-        {"node": [], "value": []},
         {"other": [1]},
     ],
 )

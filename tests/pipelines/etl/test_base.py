@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -234,25 +233,6 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: str, options:
         with pytest.raises(InputError):
             etl(edges, tmp_path / "g1", base=tmp_path / "g0", **{**more, **options})
     assert not (tmp_path / "g1").exists()
-
-
-def test_a_change_needs_its_base_and_a_snapshot_its_edges(tmp_path: Path):
-    edges = save(tmp_path, "e", pd.DataFrame({"src": [0], "dst": [1]}))
-    etl(edges, tmp_path / "g0")
-    trimmed = tmp_path / "trimmed"
-    etl(edges, trimmed, min_degree=1)
-    for given, options in (
-        ([], {}),
-        ([], {"base": tmp_path / "g0"}),
-        ([], {"add": [edges]}),
-        ([edges], {"base": tmp_path / "g0", "add": [edges]}),
-        ([], {"base": tmp_path / "g0", "add": [edges], "min_degree": 1}),
-        ([], {"base": trimmed, "add": [edges]}),
-    ):
-        with pytest.raises(UsageError):
-            etl(given, tmp_path / "g1", **options)
-    assert not (tmp_path / "g1").exists()
-    assert json.loads((tmp_path / "g0/graph.json").read_text())["nodes"] == 2
 
 
 def test_changes_keep_features_labels_and_splits(tmp_path: Path):

@@ -78,14 +78,10 @@ def test_a_row_that_cannot_be_used_is_named_or_skipped(tmp_path, made, suffix, c
 @pytest.mark.parametrize(
     ("name", "text", "options"),
     [
-        ("n.csv", "key,y\n1,1\n", {"label": "y"}),
         ("n.csv", "id,x\n1,1\n", {"feature_columns": ("z*",)}),
-        ("n.csv", "id,y\n1,2\n3\n", {}),
         ("n.csv", "", {}),
-        ("n.txt", "1\n", {}),
         ("n.csv", "key,y\n1,1\n", {"node_id": "key", "label": "z"}),
         ("n.csv", "id,label,label,x1\n0,1,2,3\n", {"label": "label"}),
-        ("n.csv", "key,key,label,x1\n0,1,2,3\n", {"node_id": "key"}),
         ("n.csv", "id,label,x1,x1\n0,1,2,3\n", {"feature_columns": ("x*",)}),
     ],
 )
