@@ -135,30 +135,6 @@ def test_nan_shows(backend):
 # -- the truth of the naive twin --------------------------------------------------------------
 
 
-def dense_attention(block, z, left, right, slope, width):
-    """Return the sums and weights of undropped attention, by a dense softmax."""
-    linked = np.zeros((block.rows, block.columns))
-    np.add.at(linked, (np.repeat(np.arange(block.rows), np.diff(block.indptr)), block.indices), 1)
-    np.fill_diagonal(linked, 1)
-    assert linked.max() > 1
-    found = []
-    for h in range(left.shape[1]):
-        score = left[: block.rows, h, None] + right[None, :, h]
-        score = np.where(score > 0, score, slope * score)
-        power = linked * np.exp(score)
-        alpha = power / power.sum(axis=1, keepdims=True)
-        found.append(alpha @ z[:, h * width : (h + 1) * width])
-    return np.concatenate(found, axis=1)
-
-
-def test_naive_attention_is_a_softmax():
-    block, heads, z = make_block(), make_heads(3), normal((COLUMNS, 12))
-    out = np.empty((ROWS, 12))
-    naive.attend(block, z, heads, out, 0, ROWS)
-    truth = dense_attention(block, z, heads.left, heads.right, 0.2, 4)
-    np.testing.assert_allclose(out, truth, rtol=1e-12)
-
-
 def test_the_share_of_weights_is_dropped():
     """Every node reads every node, in six heads, whose rows of z have a one for each column."""
     drop = Dropout(1, Stream.GNN_ATTENTION, 0, 0, int(0.3 * 2**32), np.arange(200), nodes=200)

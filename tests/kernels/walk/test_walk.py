@@ -429,18 +429,6 @@ def test_neighbours_repeated_at_other_times(backend, sampler, symmetric, second)
         np.testing.assert_array_equal(paths[:300], same)
 
 
-def test_lengths_are_geometric(backend):
-    ring = rows_of(np.arange(9), (np.arange(9) + 1) % 9, 9)
-    walks = np.arange(50_000, dtype=np.int64)
-    paths = walked(backend, ring, WalkRules(12, 1, stop=0.2), walks, walks % 9)
-    counts = np.bincount((paths >= 0).sum(axis=1), minlength=13)[1:]
-    chances = np.append(0.2 * 0.8 ** np.arange(11), 0.8**11)
-    assert stats.chisquare(counts, chances * len(walks)).pvalue > 1e-6
-    assert (
-        walked(backend, ring, WalkRules(12, 1, stop=1), walks[:5], walks[:5])[:, 1:] == -1
-    ).all()
-
-
 def test_a_row_of_zeros_ends_the_walk(backend):
     rows = rows_of(np.array([0, 1, 1]), np.array([1, 0, 2]), 3, weights=np.float32([1, 0, 0]))
     for sampler in Sampler:

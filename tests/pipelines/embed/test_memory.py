@@ -2,21 +2,14 @@
 
 import tracemalloc
 from contextlib import ExitStack
-from dataclasses import replace
-from itertools import combinations_with_replacement
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock import CSR, Graph, embed
-from penstock.kernels.cpu import embed as kernels
-from penstock.pipelines.embed.planning import memory_to_begin, memory_to_train
+from penstock.pipelines.embed.planning import memory_to_begin
 from penstock.pipelines.embed.run import Run
-from penstock.pipelines.job.capacity import Capacity
-from penstock.workers.embed.buffer import Phase
-from penstock.workers.embed.negatives import Negatives
-from penstock.workers.embed.spec import Training
 from penstock.workers.embed.train import node_layout
 from penstock.workers.embed.warm import WarmStart
 
@@ -86,28 +79,3 @@ def test_the_disk_space_has_the_matrices_of_relations(graph, tmp_path):
     embed.train(graph, tmp_path / "run", **options)
     took = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*"))
     assert took < (plan.disk.bytes or 0) < 2 * took
-
-
-@pytest.mark.parametrize("partitions", [1, 6])
-def test_negatives_by_degree_are_counted(wide, partitions):
-    training = Training(model="dot", by_degree=0.5, partitions=partitions)
-    layout = node_layout(NODES, partitions, 0)
-    held = tuple(range(min(partitions, 3)))
-    first_rows = {p: int(layout.starts[p]) for p in held}
-
-    def draw():
-        negatives = Negatives(Graph.open(wide.path), training, layout, kernels)
-        drawn = []
-        for kept in (held, held[:-1]):  # of a state: before its swap, and while that runs
-            phase = Phase(0, (), kept, ())
-            pairs = combinations_with_replacement(kept, 2)
-            drawn += [negatives.of(phase, {*pair}, first_rows) for pair in pairs]
-
-    draw()  # imports and compiles
-    uniform = replace(training, by_degree=0.0)
-    expected = memory_to_train(wide, training) - memory_to_train(wide, uniform)
-    took = taken(draw)
-    assert expected / 3 < took <= expected
-    gpu = Capacity(rows=0, memory=0, on_gpu=True, workers=1)
-    on_gpu = memory_to_train(wide, training, on=gpu) - memory_to_train(wide, uniform, on=gpu)
-    assert 0 < on_gpu < expected / 2

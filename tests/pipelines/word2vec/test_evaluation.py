@@ -12,7 +12,7 @@ from penstock import evaluate_vectors as evaluate
 from penstock import export_vectors
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.pipelines.vectors import Vectors, write_vectors
-from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels, words
+from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels
 
 
 def make(folder, ids, values):
@@ -244,18 +244,6 @@ def test_labels_take_the_memory_that_is_planned(rows, dimension, classes):
     labels.evaluate_labels(vectors, found, options, lambda count: None)  # libraries are loaded
     taken = taken_by(lambda: labels.evaluate_labels(vectors, found, options, lambda count: None))
     assert taken < found.memory(dimension, 1) < 3 * taken
-
-
-@pytest.mark.parametrize("kind", ["pairs", "analogies"])
-def test_words_take_the_memory_that_is_planned(tmp_path, kind):
-    rows, dimension, path = 20_000, 64, tmp_path / "file"
-    values = np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
-    path.write_text("w1 w2 3\n" if kind == "pairs" else "w1 w2 w3 w4\n" * 40)
-    vectors = Vectors(pa.array([f"w{i}" for i in range(rows)]), values, "v")
-    evaluate(vectors, **{kind: [path]})  # libraries are loaded
-    taken = taken_by(lambda: evaluate(vectors, **{kind: [path]}))
-    said = words.memory(rows, dimension, by_pairs=kind == "pairs", by_analogies=kind != "pairs")
-    assert taken < said < 3 * taken
 
 
 def taken_by(work):
