@@ -43,6 +43,18 @@ def test_a_command_that_is_ended_midway(job, how, given, commands, whole, tmp_pa
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.99])
+def test_a_training_out_of_core_is_killed_at_any_moment(share, given, commands, whole, tmp_path):
+    """Between versions of partitions, and the checkpoints that name them."""
+    expected, count = whole("embed")
+    words = words_of("embed", given, tmp_path / "out")
+    assert commands.run(words, tmp_path, round(share * count), "kill")[0] == -9
+    code, said = commands.run([*words, "--resume"], tmp_path)
+    assert code == 0, said
+    assert results(tmp_path / "out") == expected
+
+
 @pytest.mark.parametrize("job", cells(JOBS))
 def test_an_overwrite_that_is_killed_midway(job, given, commands, whole, tmp_path):
     """Readers find the old output."""

@@ -1,12 +1,9 @@
 """A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.workers.embed import buffer as module
 from penstock.workers.embed.storage.direct import OpenFile
 
 
@@ -33,34 +30,6 @@ def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, 
     one.buffer.flush()
     np.testing.assert_array_equal(one.contents(), whole)
     assert (one.buffer.traffic.swaps > 0) == (partitions > capacity)
-
-
-def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
-    """The disk is stopped in the middle of every swap until training has continued."""
-    one = small(partitions=7)
-    one.epoch(0)
-    trained, met = threading.Event(), []
-    real = module.PartitionBuffer.swap
-
-    def swap(buffer, pairs):
-        trained.clear()
-        real(buffer, pairs)
-
-    pwrite = OpenFile.write_bytes
-
-    def write_bytes(file, data, offset):
-        met.append(trained.wait(timeout=20))
-        pwrite(file, data, offset)
-
-    monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
-    monkeypatch.setattr(OpenFile, "write_bytes", write_bytes)
-    for state in one.buffer.visits(1):
-        for phase in state:
-            one.train(phase)
-            trained.set()
-        trained.set()
-    assert met
-    assert all(met)
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
