@@ -32,21 +32,6 @@ def test_an_array_reads_back_and_its_checksum_is_that_of_the_file(tmp_path, arra
     assert path.read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
-def test_a_failure_leaves_what_was_there(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("old")
-
-    def fail():
-        with atomic(path) as temporary:
-            temporary.write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a"]
-
-
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     with atomic(tmp_path / "a") as one, atomic(tmp_path / "a") as other:
         assert one != other

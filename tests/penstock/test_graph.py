@@ -2,7 +2,6 @@ import os
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
@@ -11,40 +10,7 @@ from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.graph import Graph
 from penstock.writer import create_graph
 
-
-def test_a_graph_reads_back_from_any_number_of_shards(make_graph):
-    one = make_graph(weights=True, relations=3, times=True)
-    many = make_graph(weights=True, relations=3, times=True, shard_edges=64, name="many")
-    assert one.num_shards == 1
-    assert many.num_shards > 5
-    assert (one.num_nodes, one.num_edges) == (many.num_nodes, many.num_edges)
-    for (name, a), (_, b) in zip(one.csr().arrays(), many.csr().arrays(), strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
-    np.testing.assert_array_equal(one.degrees, many.degrees)
-    assert many.shard(1).first_row == many.manifest.shards[1].start
-    for graph in (one, many):
-        graph.validate()
-        assert f"nodes=100, edges={one.num_edges}" in repr(graph)
-
-
 # -- nodes --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [["ann", "bob", "cy"], [5, 2**62, 7], pa.array([b"\x01\x02", b"", b"\x03"])],
-    ids=["strings", "integers", "binary"],
-)
-def test_ids_go_out_and_come_back(tmp_path, ids):
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
-        writer.nodes(ids)
-    graph = Graph.open(tmp_path / "g")
-    plain = ids if isinstance(ids, list) else ids.to_pylist()
-    assert graph.user_ids().to_pylist() == plain
-    assert graph.user_ids([2, 0]).to_pylist() == [plain[2], plain[0]]
-    assert graph.user_ids([]).to_pylist() == []
-    assert graph.internal_ids([plain[1], plain[0]]).tolist() == [1, 0]
 
 
 def test_unknown_ids_are_minus_one_and_wrong_ones_an_error(make_graph):
@@ -56,25 +22,6 @@ def test_unknown_ids_are_minus_one_and_wrong_ones_an_error(make_graph):
     for wrong in (["ann"], [True, False]):
         with pytest.raises(UsageError):
             graph.internal_ids(wrong)
-
-
-def test_labels_of_each_kind(tmp_path):
-    for kind, column, truth in (
-        ("class", pa.array([1, None, 0], pa.int32()), [1, -1, 0]),
-        ("value", pa.array([0.5, None, 2.0]), [0.5, np.nan, 2.0]),
-        ("multi", pa.array([[0, 1], None, []]), [[0, 1], None, []]),
-    ):
-        with create_graph(tmp_path / kind) as writer:
-            writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
-            writer.nodes(label=column)
-            writer.manifest = replace(writer.manifest, labels=kind)
-        got = Graph.open(tmp_path / kind).labels()
-        known = Graph.open(tmp_path / kind).labelled()
-        assert known.tolist() == [True, False, True]
-        if kind == "multi":
-            assert got == truth
-        else:
-            np.testing.assert_array_equal(got, truth)
 
 
 def test_splits_are_masks_that_do_not_meet(make_graph):

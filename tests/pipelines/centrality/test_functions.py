@@ -342,3 +342,17 @@ def test_leiden_as_a_backend_of_networkx():
     found = nx.community.leiden_communities(graph, seed=2, backend="penstock")
     assert set().union(*found) == set(graph)
     assert nx.community.modularity(graph, found, weight="weight") > 0.44
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_shortest_paths_of_a_graph_in_shards_are_networkxs(tmp_path, weighted):
+    graph = drawn(directed=True)
+    path = directory(tmp_path / "graph", graph)
+    assert Graph.open(path).num_shards > 2
+    penstock.centrality(
+        path, tmp_path / "out", metrics="closeness,clustering,component", weighted=weighted
+    )
+    wanted = nx.closeness_centrality(graph, distance="weight" if weighted else None)
+    table = pq.read_table(tmp_path / "out" / "nodes")
+    np.testing.assert_allclose(table["closeness"], list(wanted.values()), **CLOSE)
+    np.testing.assert_allclose(table["clustering"], list(nx.clustering(graph).values()), **CLOSE)

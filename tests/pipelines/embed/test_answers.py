@@ -8,6 +8,10 @@ import pytest
 
 from penstock import Graph, embed
 from penstock.errors import InputError, UsageError
+from penstock.kernels.embed_rules import Side
+from penstock.pipelines.embed.run import Run
+from penstock.workers.comm.single import SingleRank
+from penstock.workers.embed.evaluation.predict import PredictTask, predict
 
 ROWS = {
     "head": ["e7", None, "e7", "e399", None],
@@ -232,3 +236,15 @@ def test_ids_of_new_nodes_have_the_type_of_the_run(tmp_path):
     assert str(files["new"]) in str(error.value)
     assert "bob" in str(error.value)
     assert not (tmp_path / "b").exists()
+
+
+def test_answers_are_of_one_checkpoint(graph, tmp_path):
+    run, options = tmp_path / "run", {"dim": 8, "batch": 200, "schedule": "constant"}
+    embed.train(graph, run, epochs=1, **options)
+    about = Run.load(run)
+    task = PredictTask(run, about.training, about.relations, "last", 3, number=1)
+    assert len(predict(SingleRank(), task, 0, 0, Side.TAIL)) == 3
+    embed.train(graph, run, epochs=2, resume=True, **options)
+    with pytest.raises(InputError) as error:
+        predict(SingleRank(), task, 0, 0, Side.TAIL)
+    assert str(run) in str(error.value)

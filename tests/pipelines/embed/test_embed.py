@@ -13,6 +13,7 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.spec import Training
@@ -22,48 +23,6 @@ SMALL = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
 
 
 # -- train, evaluate, predict, export --------------------------------------------------------------
-
-
-def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(tmp_path):
-    """As LibKGE ranks: among all entities, those of test alone too, without other true answers."""
-    rng = np.random.default_rng(0)
-    splits = {}
-    for name, count, entities in (("train", 150, 25), ("valid", 15, 30), ("test", 30, 30)):
-        heads, steps = rng.integers(0, entities, count), rng.integers(0, entities, count)
-        steps[::5] = 0  # from a node to itself: facts like the others
-        ends = zip(heads, rng.integers(0, 3, count), (heads + steps) % entities, strict=True)
-        splits[name] = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in ends]
-        text = "".join("\t".join(triple) + "\n" for triple in splits[name])
-        (tmp_path / f"{name}.txt").write_text(text)
-    heldout = {name: tmp_path / f"{name}.txt" for name in ("valid", "test")}
-    etl(tmp_path / "train.txt", tmp_path / "g", format="triples", quiet=True, **heldout)
-    options = {"dim": 8, "epochs": 3, "batch": 50, "negatives": 10}
-    embed.train(tmp_path / "g", tmp_path / "run", quiet=True, **options)
-    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last")
-    assert found.edges == len(splits["test"])
-
-    graph = Graph.open(tmp_path / "g")
-    assert graph.num_edges == len(set(splits["train"]))
-    number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
-    typed = {name: i for i, name in enumerate(graph.manifest.relations)}
-    seen = {name for h, _, t in splits["train"] for name in (h, t)}
-    assert len(seen) < found.candidates == len(number)
-    x, r = (a[:, :4].astype(complex) + 1j * a[:, 4:] for a in values(tmp_path / "run"))
-    true = {(number[h], typed[q], number[t]) for some in splits.values() for h, q, t in some}
-    ranks = {"tail": [], "head": []}
-    for head, name, tail in splits["test"]:
-        h, q, t = number[head], typed[name], number[tail]
-        others = [n for n in number.values() if n == t or (h, q, n) not in true]
-        scores = (x[h] * r[q] @ x.conj().T).real
-        ranks["tail"].append(1 + sum(scores[n] > scores[t] for n in others))
-        others = [n for n in number.values() if n == h or (n, q, t) not in true]
-        scores = (x[t] * r[len(typed) + q] @ x.conj().T).real
-        ranks["head"].append(1 + sum(scores[n] > scores[h] for n in others))
-    for side, of in (("tail", found.tail), ("head", found.head)):
-        rank = np.array(ranks[side])
-        assert of["mrr"] == pytest.approx((1 / rank).mean())
-        assert of["mr"] == pytest.approx(rank.mean())
-        assert [of[f"hits{k}"] for k in (1, 3, 10)] == [np.mean(rank <= k) for k in (1, 3, 10)]
 
 
 def test_nodes_in_no_training_edge_are_counted(tmp_path):
@@ -186,6 +145,8 @@ def test_memory_decides_the_number_of_partitions(graph):
     training = Training(model="complex", dim=100)
     whole = memory_to_train(large, training)
     assert whole > 80e9
+    gpu = Capacity(rows=0, memory=0, on_gpu=True, workers=1)
+    assert memory_to_train(large, training, on=gpu) > 80e9
     assert fewest_partitions(large, training, 100 * 10**9) == 1
     count = fewest_partitions(large, training, 16 * 10**9)
     assert 16 < count < 40

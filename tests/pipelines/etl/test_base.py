@@ -207,6 +207,9 @@ def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Pat
     assert (changed.num_edges, changed.manifest.relations) == (6, ("a", "b"))
     with pytest.raises(InputError):
         etl([], tmp_path / "g2", strict=True, **options)
+    etl(tmp_path / "before.parquet", tmp_path / "trimmed", directed=False, min_degree=1)
+    with pytest.raises(UsageError):  # which lacks edges that may be needed
+        etl([], tmp_path / "g2", base=tmp_path / "trimmed", add=[given])
     assert not (tmp_path / "g2").exists()
 
 

@@ -93,3 +93,12 @@ def test_a_byte_order_mark_is_not_a_word(tmp_path, name):
         with pytest.raises(InputError) as error:
             word2vec(path, tmp_path / "x", **SMALL)
         assert name in str(error.value)
+
+
+def test_vectors_are_not_sentences(tmp_path):
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
+    for path in (folder, folder / "part-00000.parquet"):
+        with pytest.raises(UsageError):
+            word2vec(path, tmp_path / "v", **SMALL)

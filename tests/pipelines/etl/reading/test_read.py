@@ -107,6 +107,12 @@ def test_what_cannot_be_cut_is_one_piece(tmp_path):
         assert len(pieces_of(tmp_path / name, 3000, id_type="string")[1]) == count
 
 
+def test_an_empty_file_of_a_folder_has_no_rows(tmp_path):
+    for name, text in {"a.csv": "", "b.csv": "1,2\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert table(tmp_path)["source"].to_pylist() == [1]
+
+
 def test_types_of_files_must_agree(tmp_path):
     first = pd.DataFrame({"src": [1], "dst": [2]})
     first.to_parquet(tmp_path / "a.parquet")
@@ -273,3 +279,11 @@ def test_values_that_do_not_fit_their_type(tmp_path, columns, options, bad):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"src": [1, 2, 3], "dst": [1, 2, 3]} | columns), path)
     assert skipped(path, **options)[1] == bad
+
+
+def test_a_header_in_spite_of_the_option(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("src,dst\n1,2\n3,4\n")
+    refused(path, "a.csv", "row 1", header="no")
+    kept, bad = skipped(path, header="no")
+    assert (kept.num_rows, bad) == (2, [1])

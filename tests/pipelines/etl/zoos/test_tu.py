@@ -115,17 +115,6 @@ def test_dropped_nodes_take_their_data_along(make_folder, tmp_path):
     assert report.nodes_dropped == 3
 
 
-def test_directed_keeps_the_rows_of_a(make_folder, tmp_path):
-    folder = make_folder(A="4, 1\n2, 3\n6, 5\n", edge_labels=None)
-    etl(folder, tmp_path / "graph", directed=True, self_loops="keep")
-    csr = Graph.open(tmp_path / "graph").csr()
-    assert list(zip((csr.sources() + 1).tolist(), (csr.indices + 1).tolist(), strict=True)) == [
-        (2, 3),
-        (4, 1),
-        (6, 5),
-    ]
-
-
 def test_files_that_may_be_missing(make_folder, tmp_path):
     optional = ("graph_labels", "graph_attributes", "node_labels", "node_attributes", "edge_labels")
     etl(make_folder(**dict.fromkeys(optional)), tmp_path / "graph")
