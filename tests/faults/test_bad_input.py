@@ -111,7 +111,11 @@ def bad(tmp_path_factory):
     return folder
 
 
-WEIGHTS = ["walk {bad}/%s {out}", "centrality {bad}/%s {out} --metrics betweenness --weighted"]
+WEIGHTS = [
+    "walk {bad}/%s {out}",
+    "embed train {bad}/%s {out} --weighted",
+    "centrality {bad}/%s {out} --metrics betweenness --weighted",
+]
 BAD = [
     ("etl {bad}/edges.csv {out} --source nope", "edges.csv", "nope"),
     ("etl {bad}/edges.csv {out} --weight nope", "edges.csv", "nope"),
