@@ -64,14 +64,6 @@ def test_twins_agree_and_communities_hold_what_they_promise(method, graph, resol
             assert len(each) == 1 or (set(some) == each and nx.is_connected(some))
 
 
-@pytest.mark.parametrize("method", rules.METHODS)
-def test_planted_communities_are_found(method):
-    graph = nx.planted_partition_graph(8, 60, 0.3, 0.005, seed=3)
-    found = rules.communities(cpu, matrix_of(graph), method, seed=1)
-    assert [len(set(found[start : start + 60])) for start in range(0, 480, 60)] == [1] * 8
-    assert found.max() == 7
-
-
 @pytest.mark.parametrize(
     "graph",
     [

@@ -254,7 +254,7 @@ def test_strong_components_of_a_graph_that_threads_share(kernels, kind, ids):
 
 @DIRECTED
 @backends("components", cpu_components)
-def test_components_of_a_graph_that_threads_share(kernels, directed):
+def test_components_of_a_graph_that_threads_and_ranks_share(kernels, directed):
     # Paths, in a random order of nodes: trees grow deep, and meet at both ends.
     nodes = 300_000
     order = np.random.default_rng(5).permutation(nodes)
@@ -262,8 +262,11 @@ def test_components_of_a_graph_that_threads_share(kernels, directed):
     a, b = order[:-1][kept], order[1:][kept]
     ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
     rows = CSR.from_edges(*ends, nodes)
-    labels = kernels.components([rows], symmetric=not directed, threads=4)
-    np.testing.assert_array_equal(labels, by_scipy(rows))
+    wanted, given = by_scipy(rows), {"symmetric": not directed}
+    np.testing.assert_array_equal(kernels.components([rows], threads=4, **given), wanted)
+    for size in (2, 3, 7):
+        for each in by_ranks(size, lambda r: kernels.components([rows], ranks=r, **given)):
+            np.testing.assert_array_equal(each, wanted)
 
 
 @DIRECTED
@@ -288,23 +291,6 @@ def test_more_ranks_than_work(kernels, drawn, weighted, size):
     wanted, _ = kernels.pagerank(drawn[1], **options)
     for found, _ in by_ranks(size, lambda rank: kernels.pagerank(drawn[1], ranks=rank, **options)):
         assert found.tobytes() == wanted.tobytes()
-
-
-@DIRECTED
-@pytest.mark.parametrize("size", [2, 3, 7])
-@backends("components", cpu_components)
-def test_components_are_the_same_on_any_number_of_ranks(kernels, size, directed):
-    nodes = 300_000
-    order = np.random.default_rng(5).permutation(nodes)
-    kept = np.random.default_rng(6).random(nodes - 1) < 0.999
-    a, b = order[:-1][kept], order[1:][kept]
-    ends = (a, b) if directed else (np.concatenate([a, b]), np.concatenate([b, a]))
-    rows = CSR.from_edges(*ends, nodes)
-    wanted = by_scipy(rows)
-    for each in by_ranks(
-        size, lambda rank: kernels.components([rows], symmetric=not directed, ranks=rank)
-    ):
-        np.testing.assert_array_equal(each, wanted)
 
 
 @pytest.mark.gpu

@@ -173,18 +173,3 @@ def test_transposes_equal_naive(backend, same, index):
             tuple(getattr(found, name) for name in ["indptr", "indices", *VALUES]),
             tuple(getattr(truth, name) for name in ["indptr", "indices", *VALUES]),
         )
-
-
-def test_rows_of_several_threads_are_those_of_one():
-    from concurrent.futures import ThreadPoolExecutor
-
-    from penstock.kernels.cpu import aggregate
-
-    block = make_block(3000, 3000, dtype="float32")
-    x = normal((3000, 32), "float32")
-    one, many = np.empty((2, 3000, 32), np.float32)
-    aggregate.gather(block, x, one, 0, 3000)
-    with ThreadPoolExecutor(4) as pool:
-        parts = [(i, min(i + 170, 3000)) for i in range(0, 3000, 170)]
-        list(pool.map(lambda part: aggregate.gather(block, x, many, *part), parts))
-    np.testing.assert_array_equal(many, one)

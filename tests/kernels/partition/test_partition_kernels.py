@@ -36,15 +36,6 @@ def in_two(csr, cut):
     return csr.row_range(0, cut), csr.row_range(cut, csr.rows)
 
 
-def two_cliques(size):
-    """Two cliques with one edge between."""
-    nodes = np.arange(2 * size)
-    together = nodes[:, None] // size == nodes // size
-    together[size - 1, size] = together[size, size - 1] = True
-    sources, targets = np.nonzero(together & ~np.eye(2 * size, dtype=bool))
-    return CSR.from_edges(sources, targets, 2 * size)
-
-
 # -- adjacency ---------------------------------------------------------------------------------
 
 
@@ -187,14 +178,6 @@ def test_refining_cuts_less_within_the_bound_and_balancing_lifts_no_part(problem
             assert np.all(after <= np.maximum(before, bound))
             assert cut_of(indptr, indices, parts) <= cut_of(indptr, indices, given_parts)
             assert set(given_parts) <= set(parts)
-
-
-def test_a_stray_node_comes_home():
-    csr = two_cliques(5)
-    parts = np.array([1, 0, 0, 0, 0, 1, 1, 1, 1, 1], np.int32)
-    indices = csr.indices.astype(np.int64)
-    assert refine.refine(csr.indptr, indices, csr.degrees(), parts, 2, 30, 4) == 1
-    assert cut_of(csr.indptr, indices, parts) == 2
 
 
 # -- the halo ----------------------------------------------------------------------------------
