@@ -66,15 +66,6 @@ def recovers(whole, capsys):
     return fails_and_recovers
 
 
-@pytest.mark.slow
-def test_a_shard_that_was_cut_off(tmp_path, recovers):
-    flow = make(tmp_path / "home")
-    shard = flow.parent / "edges/1.parquet"
-    kept = shard.read_bytes()
-    os.truncate(shard, len(kept) // 2)
-    recovers(flow, str(shard), lambda: shard.write_bytes(kept))
-
-
 @root
 @pytest.mark.slow
 def test_a_disk_that_is_full(mount, recovers):

@@ -34,26 +34,6 @@ def vectors(tmp_path):
 # -- pairs ---------------------------------------------------------------------------------------
 
 
-def test_pairs_as_gensim_counts_them(vectors, tmp_path):
-    keyed = pytest.importorskip("gensim.models").KeyedVectors
-    random = np.random.default_rng(1)
-    lines = ["# a comment"]
-    for _ in range(80):
-        a, b = random.integers(0, 38, 2)
-        lines.append(f"w{a}\tW{b}\t{random.integers(0, 10)}")  # w36 and w37 are not there
-    path = tmp_path / "pairs.txt"
-    path.write_text("\n".join([*lines, "a line\tof another form", ""]))
-    theirs = keyed(vectors.dimension)
-    theirs.add_vectors(vectors.ids.to_pylist(), np.asarray(vectors.values))
-    pearson, spearman, unknown = theirs.evaluate_word_pairs(str(path))
-    (ours,) = evaluate(vectors, pairs=[path]).pairs
-    assert ours.spearman == pytest.approx(spearman[0], abs=1e-6)
-    assert ours.pearson == pytest.approx(pearson[0], abs=1e-6)
-    assert 100 * ours.unknown / (ours.used + ours.unknown) == pytest.approx(unknown)
-    assert ours.unknown > 0
-    assert ours.skipped == 1
-
-
 def test_case_and_lines_that_are_left_out(vectors, tmp_path):
     path = tmp_path / "pairs.txt"
     path.write_text("BERLIN w0 1\nBerlin w1 2\nw2 W3 5\nw0 w1 nan\nw1 w2 1e999\nw5 w6 x\n")

@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 
-from penstock.errors import MissingFile, TruncatedFile
 from penstock.workers.embed.storage import PAGE, Geometry
 from penstock.workers.embed.storage import direct as module
 from penstock.workers.embed.storage.direct import PartitionFiles, new_slot, open_table
@@ -56,19 +55,6 @@ def test_what_is_read_is_what_was_written(tmp_path, kind, states, monkeypatch):
     table.read(2, found[0]).result()
     assert same(found[0], slots[0])
     table.close()
-
-
-def test_files_that_are_missing_or_cut_off_are_refused(tmp_path, table):
-    table.write(a_slot(), 2).result()
-    assert table.path(2).stat().st_blocks * 512 >= GEOMETRY.bytes  # its space is taken
-    os.truncate(table.path(2), GEOMETRY.bytes - PAGE)
-    for read in (table.read(2, a_slot()).result, lambda: table.check(2)):
-        with pytest.raises(TruncatedFile):
-            read()
-    table.path(2).unlink()
-    for read in (table.read(2, a_slot()).result, lambda: table.check(2)):
-        with pytest.raises(MissingFile):
-            read()
 
 
 @pytest.mark.parametrize("where", ["open", "read"])
