@@ -188,23 +188,6 @@ def test_a_run_that_is_ended_alone_counts_as_an_attempt(home, number, serve):
 
 
 @pytest.mark.slow
-def test_nights_of_a_flow_that_cannot_be_read_leave_records_and_are_reported(home, serve):
-    words = ["run", str(home / "flow.yaml"), "--date", days_ago(5), "-q", "--no-report"]
-    text = (FLOW % 0).replace("echo $PENSTOCK_RUN", "sh {{flow}}/alert.sh $PENSTOCK_RUN")
-    (home / "flow.yaml").write_text(text)
-    (home / "alert.sh").write_text("echo $1\n")
-    assert run(words) == 0
-    state = add(home, "--name", "zurich", days=2)
-    with (home / "flow.yaml").open("a") as file:
-        file.write("more: [oops: {")
-    server = serve(state)
-    server.wait_for(lambda: len(lines(home, "failed")) == 2)
-    assert server.end() == 0
-    assert [one.date for one in runs(home)] == [days_ago(5), days_ago(1), days_ago(0)]
-    assert {one.body["flow"] for one in runs(home)} == {"flow"}
-
-
-@pytest.mark.slow
 def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
     """Also if the scheduler is stopped before the retry."""
     (home / "fails").touch()
