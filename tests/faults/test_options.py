@@ -12,9 +12,6 @@ etl {given}/edges.parquet {out} --merge-times                               | --
 etl {given}/edges.parquet {out} --time b --merge-times --duplicates keep    | --duplicates
 etl {given}/edges.parquet {out} --split-edges 0.5 0.1 0.1                   | --split-edges
 etl {given}/edges.parquet {out} --split-nodes nan 0.5 0.5                   | --split-nodes
-etl {out} --add {given}/edges.parquet                                       | --base
-etl {given}/e {out} --base {given}/graph --add {given}/edges.parquet        | --add
-etl {out} --base {given}/graph --add {given}/edges.parquet --min-degree 1   | --min-degree
 generate sbm {out} --nodes 5 --blocks 6                                     | blocks
 generate sbm {out} --train 0.9 --valid 0.2                                  | train
 generate sbm {out} --features sparse --width 3                              | width

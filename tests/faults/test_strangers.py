@@ -1,5 +1,6 @@
 """Another user of the host is turned away by every cluster that penstock starts."""
 
+import json
 import os
 import stat
 import subprocess
@@ -109,7 +110,7 @@ def kept(temporary):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", pytest.param("mpi", marks=pytest.mark.mpi)])
-def test_a_cluster_that_stays(kind, temporary, kept, tmp_path):
+def test_a_cluster_that_stays(kind, temporary, kept, tmp_path, capsys):
     from penstock.cluster.daemon.registry import find
 
     assert penstock(["cluster", "start", "--cluster", kind, "-n", "2", "-q"]) == 0
@@ -125,6 +126,10 @@ def test_a_cluster_that_stays(kind, temporary, kept, tmp_path):
         nobody_got_in(client, temporary, tmp_path / "state")
     with connect(entry.address) as client:  # its credentials are found by its address too
         assert client.submit(sum, [1, 2]).result() == 3
+    capsys.readouterr()
+    assert penstock(["cluster", "status", "--json"]) == 0
+    (there,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert (there["state"], len(there["present"])) == ("running", 2)
     assert penstock(["cluster", "stop", "-q"]) == 0
     assert not files(tmp_path / "state")
 
