@@ -24,7 +24,6 @@ __all__ = [
     "rows_of_edges",
     "self_loops",
     "structures",
-    "sums_of_edges",
 ]
 
 NO_SOURCE, NO_TARGET = 1, 2
@@ -47,33 +46,24 @@ def number_nodes(
 
 
 def rows_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, *, directed: bool
-) -> tuple[Array, Array, Array | None]:
-    """Return indptr, indices and weights of all graphs side by side, as in a GraphBatch."""
-    most = len(us) if directed else 2 * len(us)
-    indptr, indices = np.empty(int(ptr[-1]) + 1, np.int64), np.empty(most, np.int32)
-    given = np.empty(0) if weights is None else weights
-    found = np.empty(0 if weights is None else most)
-    edges = _fill_rows(starts, ptr, us, vs, given, directed, indptr, indices, found)
-    return indptr, indices[:edges], None if weights is None else found[:edges]
-
-
-def sums_of_edges(
     starts: Array,
     ptr: Array,
     us: Array,
     vs: Array,
     weights: Array | None,
-    indptr: Array,
-    indices: Array,
     *,
     directed: bool,
-) -> Array:
-    """Return the sum of the weights [default: 1] of the rows of each resulting edge."""
-    found = np.zeros(len(indices))
+    added: bool = False,
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Return indptr, indices, weights and sums of all graphs side by side, as in a GraphBatch."""
+    most = len(us) if directed else 2 * len(us)
+    indptr, indices = np.empty(int(ptr[-1]) + 1, np.int64), np.empty(most, np.int32)
     given = np.empty(0) if weights is None else weights
-    _sum_rows(starts, ptr, us, vs, given, directed, indptr, indices, found)
-    return found
+    found, sums = np.empty(0 if weights is None else most), np.empty(most if added else 0)
+    rows = starts, ptr, us, vs, given
+    edges, arcs = _fill_rows(*rows, directed, indptr, indices, found, sums)
+    shortest = None if weights is None else found[:edges]
+    return indptr, indices[:edges], shortest, sums[:edges] if added and edges < arcs else None
 
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
@@ -192,8 +182,9 @@ def _fill_rows(
     indptr: Array,
     indices: Array,
     found: Array,
-) -> int:
-    weighted = len(found) > 0
+    sums: Array,
+) -> tuple[int, int]:
+    weighted, added = len(found) > 0, len(sums) > 0
     most_rows, most_nodes = 0, 0
     for graph in range(len(starts) - 1):
         most_rows = max(most_rows, starts[graph + 1] - starts[graph])
@@ -206,19 +197,22 @@ def _fill_rows(
     lengths, sorted_lengths = np.empty(most if weighted else 0), np.empty(most if weighted else 0)
     # For a dense graph without weights a matrix of bits sorts and drops duplicates.
     matrix = np.zeros(_MATRIX_WORDS, np.uint64)
-    edges = 0
+    edges, listed = 0, 0
     indptr[0] = 0
     for graph in range(len(starts) - 1):
         first, size = ptr[graph], ptr[graph + 1] - ptr[graph]
         across = (size + 63) >> 6
         rows = starts[graph + 1] - starts[graph]
         if not weighted and size * across <= min(_MATRIX_WORDS, 4 * rows):
+            arcs, begin = 0, edges
             for row in range(starts[graph], starts[graph + 1]):
                 u, v = us[row], vs[row]
                 if u < 0 or v < 0:
                     continue
                 matrix[u * across + (v >> 6)] |= uint64(1) << uint64(v & 63)
-                if not directed:
+                arcs += 1
+                if not directed and u != v:
+                    arcs += 1
                     matrix[v * across + (u >> 6)] |= uint64(1) << uint64(u & 63)
             for node in range(size):
                 for word in range(across):
@@ -230,7 +224,11 @@ def _fill_rows(
                         edges += 1
                         bits &= bits - uint64(1)
                 indptr[first + node + 1] = edges
-            continue
+            if not added or edges - begin == arcs:
+                sums[begin : edges if added else begin] = 1.0
+                listed += arcs
+                continue
+            edges = begin
         begins[: size + 1] = 0
         for row in range(starts[graph], starts[graph + 1]):
             u, v = us[row], vs[row]
@@ -242,6 +240,7 @@ def _fill_rows(
         for node in range(size):
             begins[node + 1] += begins[node]
         arcs = begins[size]
+        listed += arcs
         for row in range(starts[graph], starts[graph + 1]):
             u, v = us[row], vs[row]
             if u < 0 or v < 0:
@@ -278,36 +277,18 @@ def _fill_rows(
                     indices[edges] = first + v
                     if weighted:
                         found[edges] = sorted_lengths[at]
+                    if added:
+                        sums[edges] = sorted_lengths[at] if weighted else 1.0
                     edges += 1
                     last = v
-                elif weighted:
+                    continue
+                if weighted:
                     found[edges - 1] = min(found[edges - 1], sorted_lengths[at])
+                if added:
+                    sums[edges - 1] += sorted_lengths[at] if weighted else 1.0
             begin = begins[node]
             indptr[first + node + 1] = edges
-    return edges
-
-
-@njit(cache=True, nogil=True)
-def _sum_rows(
-    starts: Array,
-    ptr: Array,
-    us: Array,
-    vs: Array,
-    weights: Array,
-    directed: bool,
-    indptr: Array,
-    indices: Array,
-    found: Array,
-) -> None:
-    for graph in range(len(starts) - 1):
-        for row in range(starts[graph], starts[graph + 1]):
-            if us[row] < 0 or vs[row] < 0:
-                continue
-            a, b = ptr[graph] + us[row], ptr[graph] + vs[row]
-            weight = weights[row] if len(weights) > 0 else 1.0
-            found[lower_bound(indices, indptr[a], indptr[a + 1], b)] += weight
-            if not directed and a != b:
-                found[lower_bound(indices, indptr[b], indptr[b + 1], a)] += weight
+    return edges, listed
 
 
 @njit(cache=True, nogil=True)

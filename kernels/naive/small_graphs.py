@@ -43,49 +43,36 @@ def number_nodes(
 
 
 def rows_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, *, directed: bool
-) -> tuple[Array, Array, Array | None]:
-    """Return indptr, indices and weights of all graphs side by side, as in a GraphBatch.
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array | None,
+    *,
+    directed: bool,
+    added: bool = False,
+) -> tuple[Array, Array, Array | None, Array | None]:
+    """Return indptr, indices, weights and sums of all graphs side by side, as in a GraphBatch.
 
     Rows ascend, parallel edges are one, the shortest; undirected edges are stored both ways.
+
+    added  whether weights [default: 1] of parallel edges are added, if there are some
     """
-    rows: list[dict[int, float]] = [{} for _ in range(int(ptr[-1]))]
+    rows: list[dict[int, list[float]]] = [{} for _ in range(int(ptr[-1]))]
     for graph, (first, stop) in enumerate(pairwise(starts)):
         for row in range(first, stop):
             if us[row] < 0 or vs[row] < 0:
                 continue
             u, v = int(ptr[graph] + us[row]), int(ptr[graph] + vs[row])
             weight = 1.0 if weights is None else float(weights[row])
-            for a, b in ((u, v),) if directed else ((u, v), (v, u)):
-                rows[a][b] = min(weight, rows[a].get(b, weight))
+            for a, b in {(u, v)} if directed else {(u, v), (v, u)}:
+                rows[a].setdefault(b, []).append(weight)
     indptr = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     indices = np.array([b for row in rows for b in sorted(row)], np.int32)
-    found = np.array([row[b] for row in rows for b in sorted(row)], np.float64)
-    return indptr, indices, None if weights is None else found
-
-
-def sums_of_edges(
-    starts: Array,
-    ptr: Array,
-    us: Array,
-    vs: Array,
-    weights: Array | None,
-    indptr: Array,
-    indices: Array,
-    *,
-    directed: bool,
-) -> Array:
-    """Return the sum of the weights [default: 1] of the rows of each resulting edge."""
-    found = np.zeros(len(indices))
-    for graph, (first, stop) in enumerate(pairwise(starts)):
-        for row in range(first, stop):
-            if us[row] < 0 or vs[row] < 0:
-                continue
-            u, v = int(ptr[graph] + us[row]), int(ptr[graph] + vs[row])
-            for a, b in ((u, v),) if directed or u == v else ((u, v), (v, u)):
-                at = indptr[a] + indices[indptr[a] : indptr[a + 1]].tolist().index(b)
-                found[at] += 1.0 if weights is None else weights[row]
-    return found
+    each = [row[b] for row in rows for b in sorted(row)]
+    shortest = None if weights is None else np.array([min(one) for one in each], np.float64)
+    several = added and any(len(one) > 1 for one in each)
+    return indptr, indices, shortest, np.array([sum(one) for one in each]) if several else None
 
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:

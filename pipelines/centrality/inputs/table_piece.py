@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.files import save_npy
 from penstock.graph import load_npy
@@ -38,21 +37,17 @@ class TablePiece(PieceSpec):
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the rows, and number the nodes of each graph."""
-        from penstock.kernels.cpu.small_graphs import rows_of_edges, sums_of_edges
+        from penstock.kernels.cpu.small_graphs import rows_of_edges
 
         read = self.part.read(self.runs)
         failed, weights = dict[int, str](), None
-        missing = (read.us < 0) | (read.vs < 0)
         if weighted:
             weights = np.array(as_numpy(read.columns.column("weight"), np.nan))
-            weights[missing] = 1  # a row without an edge has no weight
+            weights[(read.us < 0) | (read.vs < 0)] = 1  # a row without an edge has no weight
             weights, failed = without_bad_weights(weights, read.starts)
         rows = read.starts, read.ptr, read.us, read.vs, weights
-        indptr, indices, lengths = rows_of_edges(*rows, directed=self.directed)
-        sums = None
-        if self.added and len(indices) < _listed(read.us, read.vs, missing, self.directed):
-            sums = sums_of_edges(*rows, indptr, indices, directed=self.directed)
-        batch = GraphBatch(read.ptr, indptr, indices, lengths, directed=self.directed, sums=sums)
+        found = rows_of_edges(*rows, directed=self.directed, added=self.added)
+        batch = GraphBatch(read.ptr, *found[:3], directed=self.directed, sums=found[3])
         nodes = as_user_has_them(read.ids.to_arrow(), unsigned=self.unsigned)
         return Piece(batch, failed, self.ids, as_short(nodes))
 
@@ -101,9 +96,3 @@ def as_short(ids: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     return ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids
-
-
-def _listed(us: Array, vs: Array, missing: Array, directed: bool) -> int:
-    """Return the number of edges in the rows; an undirected one counts once per direction."""
-    rows = len(us) - int(np.count_nonzero(missing))
-    return rows if directed else 2 * rows - int(np.count_nonzero((us == vs) & ~missing))
