@@ -17,7 +17,7 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import UsageError
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece, as_short
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.options import COMMUNITIES, CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, cut
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes.sorted_ids import as_user_has_them
@@ -113,7 +113,7 @@ class TableInput(CentralityInput):
                 directed=self.directed,
                 # A TU folder lists the entries of a matrix, so an edge may occur once or in both
                 # directions.
-                added="pagerank" in self.options.wanted and self.kind != "tu",
+                added=self.kind != "tu" and bool(self.options.wanted & {"pagerank", *COMMUNITIES}),
             )
 
 

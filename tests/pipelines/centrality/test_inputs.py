@@ -494,3 +494,15 @@ def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
     }
     for name in metrics:
         assert found[name] == pytest.approx(wanted[name], rel=1e-9)
+
+
+def test_communities_add_parallel_edges(tmp_path):
+    edges = [(0, 1)] * 5 + [(1, 2)] + [(2, 3)] * 5 + [(3, 0)]
+    centrality(
+        _parquet(tmp_path, [(*ends, 1.0) for ends in edges], None, None),
+        tmp_path / "out",
+        metrics="leiden",
+    )
+    wanted = centrality(nx.MultiGraph(edges), metrics="leiden")
+    found = pq.read_table(tmp_path / "out/graphs")["modularity"].to_pylist()
+    assert found == pytest.approx([wanted["modularity"]])
