@@ -157,7 +157,6 @@ def compute_rows(
             rows,
             values,
             directed=directed,
-            weighted=options.weighted,
             damping=options.alpha,
             tolerance=options.tol,
             most=options.max_iter,
@@ -180,12 +179,17 @@ def compute_rows(
 def ranks_of_rows(
     rows: Sequence[CSR], values: Mapping[str, Array | None], **options: Any
 ) -> tuple[Array, int]:
-    """Return PageRank and its number of steps, or -1, computed where the rows are."""
+    """Return PageRank and its number of steps, or -1, computed where the rows are.
+
+    rows  with the weights to be used, if any
+    """
     indptr = rows[0].indptr if rows else np.empty(0)
     if not isinstance(indptr, np.ndarray):
         asarray = import_module("cupy").asarray
         values = {name: each if each is None else asarray(each) for name, each in values.items()}
-    ranks, steps = kernel("pagerank", indptr).pagerank(rows, **values, **options)
+    weighted = any(each.weights is not None for each in rows)
+    find = kernel("pagerank", indptr).pagerank
+    ranks, steps = find(rows, weighted=weighted, **values, **options)
     return fetched(ranks), steps
 
 

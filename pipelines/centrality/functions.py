@@ -55,15 +55,13 @@ _SHARE_COST = 1e7  # nodes and edges times sources
 class OneGraph:
     """A graph of any kind, as kernels take it.
 
-    rows      its row ranges, which may be mapped
+    rows      its row ranges, which may be mapped, with weights if they are used
     directed  whether edges have a direction; otherwise all are stored at both ends
-    weighted  whether edges have weights, and they are used
     find      returns the numbers of nodes by their names, -1: unknown; None: numbers are names
     """
 
     rows: Sequence[CSR]
     directed: bool
-    weighted: bool = False
     find: Callable[[list[Any]], Array] | None = None
     made: GraphBatch | None = None
 
@@ -102,14 +100,19 @@ class OneGraph:
             if csr.weights is None:
                 raise UsageError("the graph has no weights", remedy="Leave weighted out")
             _check_weights(csr.weights)
-        return OneGraph([csr], bool(directed), weighted)
+        return OneGraph([csr if weighted else replace(csr, weights=None)], bool(directed))
 
     @staticmethod
     def of_batch(batch: GraphBatch) -> OneGraph:
         """Return a batch of one graph."""
         weights = batch.weights if batch.sums is None else batch.sums
         rows = [CSR(batch.indptr, batch.indices, weights=weights)]
-        return OneGraph(rows, batch.directed, weights is not None, made=batch)
+        return OneGraph(rows, batch.directed, made=batch)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights, and they are used."""
+        return any(each.weights is not None for each in self.rows)
 
     @property
     def nodes(self) -> int:
@@ -165,7 +168,7 @@ class OneGraph:
         """Return the rows where this metric is computed."""
         if not self.on_gpu(metric, device):
             return self.rows
-        return upload_rows(self.rows, weighted=self.weighted)
+        return upload_rows(self.rows, weighted=True)
 
     def merged_on_gpu(self) -> GraphBatch:
         """Return the graph without weights on this process' GPU, with parallel edges merged."""
@@ -282,7 +285,6 @@ def ranks_of(
         one.rows_for("pagerank", device),
         values,
         directed=one.directed,
-        weighted=one.weighted,
         damping=alpha,
         tolerance=tol,
         most=max_iter,
@@ -569,10 +571,12 @@ def _of_directory(graph: Graph, directed: bool | None, *, weighted: bool) -> One
         )
     if weighted and "weights" not in graph.manifest.dtypes:
         raise UsageError(f"{graph.path} has no weights", remedy="Leave weighted out")
-    rows = [graph.shard(number) for number in range(graph.num_shards)]
-    for each in rows if weighted else ():
+    from penstock.pipelines.centrality.inputs.directory import shards_of
+
+    rows = shards_of(graph, weighted=weighted)
+    for each in rows:
         _check_weights(each.weights)
-    return OneGraph(rows, graph.manifest.directed, weighted, graph.internal_ids)
+    return OneGraph(rows, graph.manifest.directed, graph.internal_ids)
 
 
 def _refuse_directed(directed: bool | None, what: str) -> None:

@@ -263,16 +263,15 @@ def _rows(
 ) -> Iterator[tuple[Sequence[CSR], Path | None]]:
     """Give the rows of one graph, on this worker's GPU if it has one, and a folder for in-edges
     that exceed memory."""
-    options = task.options
     if resources().device is None:
-        on_disk = spec.in_edges_on_disk(options, task.memory)
+        on_disk = spec.in_edges_on_disk(task.options, task.memory)
         in_edges = TemporaryFolder("in-edges", task.writer.records.folder)
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.rows, folder
         return
     with _on_gpu(task, piece, wanted):
         share = None if piece.directed else ranks  # then each takes its in-edges from all
-        yield upload_rows(piece.rows, weighted=options.weighted, ranks=share), None
+        yield upload_rows(piece.rows, weighted=True, ranks=share), None
 
 
 def _computed(

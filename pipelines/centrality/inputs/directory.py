@@ -189,7 +189,7 @@ class DirectoryPiece(PieceSpec):
         nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
         if self.ids is None:
             # The client has checked the weights.
-            mapped = [graph.shard(number) for number in range(graph.num_shards)]
+            mapped = shards_of(graph, weighted=weighted)
             whole = partial(_whole, graph, self.ptr, weighted=weighted)
             if self.joined is not None:
                 whole = partial(_mapped, self.joined, directed=directed)
@@ -243,6 +243,12 @@ class DirectoryPiece(PieceSpec):
             edge += 24
         node = 64 + 16 * len(options.names) + 256 * (paths and self.large)
         return edge * (self.items - nodes) + node * nodes
+
+
+def shards_of(graph: Graph, *, weighted: bool) -> list[CSR]:
+    """Return the rows of a graph, mapped, with their weights if these are used."""
+    shards = [graph.shard(number) for number in range(graph.num_shards)]
+    return shards if weighted else [replace(each, weights=None) for each in shards]
 
 
 def _whole(graph: Graph, ptr: Array, *, weighted: bool) -> GraphBatch:

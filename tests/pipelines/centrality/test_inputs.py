@@ -506,3 +506,18 @@ def test_communities_add_parallel_edges(tmp_path):
     wanted = centrality(nx.MultiGraph(edges), metrics="leiden")
     found = pq.read_table(tmp_path / "out/graphs")["modularity"].to_pylist()
     assert found == pytest.approx([wanted["modularity"]])
+
+
+def test_pagerank_of_a_large_graph_adds_parallel_edges(tmp_path, monkeypatch):
+    random = np.random.default_rng(1)
+    edges = [(0, int(a), int(b), 1.0) for a, b in random.integers(0, 9, (60, 2))]
+    pq.write_table(table_of([*edges, (1, 0, 1, 1.0)]), tmp_path / "e.parquet")
+    given = {"format": "zoo", "duplicates": "keep", "self_loops": "keep"}
+    etl(tmp_path / "e.parquet", tmp_path / "zoo", **given)
+    graph = nx.MultiGraph([edge[1:3] for edge in edges])
+    monkeypatch.setattr("penstock.pipelines.centrality.pieces.LARGE_ITEMS", 50)
+    for name in ("e.parquet", "zoo"):
+        compute(tmp_path / name, tmp_path / f"{name}-out", metrics="pagerank")
+        rows = pq.read_table(tmp_path / f"{name}-out/nodes").to_pylist()
+        found = {row["node"]: row["pagerank"] for row in rows if row["graph_id"] == 0}
+        assert found == pytest.approx(nx.pagerank(graph), rel=1e-9)
