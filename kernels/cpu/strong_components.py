@@ -17,7 +17,7 @@ from numba import int64
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.centrality.structure import first_of_component
+from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.kernels.cpu.components import component_labels
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.row_blocks import RowBlock, row_blocks
@@ -30,6 +30,10 @@ _TRIMS, _WORTH = 4, 100  # passes, while each removes more than 1 / _WORTH of th
 def strong_components(rows: Sequence[CSR], *, threads: int | None = None) -> Array:
     """Return the component of each node: 0, 1, ... in the order of their smallest members."""
     nodes = sum(each.rows for each in rows)
+    if threads == 1 and nodes:  # passes would read more
+        whole = CSR.concatenate(rows) if len(rows) > 1 else rows[0]
+        least = tarjan(whole.indptr, whole.indices)[0].astype(id_dtype(nodes))
+        return component_labels(least)
     blocks, left = row_blocks(rows), np.ones(nodes, np.uint8)
     least = np.arange(nodes, dtype=id_dtype(nodes))  # of the component of a node that is not left
 
@@ -83,7 +87,7 @@ def _search_rest(
     numbers = np.cumsum(left, dtype=np.int64) - 1
     indices = np.empty(int(indptr[-1]), least.dtype)
     each(_fill_left, left, numbers, indptr, indices)
-    least[chosen] = chosen[first_of_component(indptr, indices)]
+    least[chosen] = chosen[tarjan(indptr, indices)[0]]
 
 
 @njit(cache=True, nogil=True)

@@ -4,7 +4,6 @@ paths = shortest_paths(batch)                  # then closeness(paths, batch.ptr
 nodes, edges = betweenness(batch, edges=True)  # then times betweenness_scale(batch.ptr, ...)
 matrix = distances(batch)
 ranks, iterations = pagerank(batch)
-labels = strong_components(batch)
 found = triangles(batch)                       # then clustering(found, directed=False)
 """
 
@@ -109,22 +108,6 @@ def pagerank(
                 break
         ranks[first:stop] = x
     return ranks, steps
-
-
-def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
-    """Return the strongly connected component of each node, (nodes,) int32.
-
-    Those of a graph are 0, 1, ... in the order of their smallest members, or if ``topological``
-    each after all those that it reaches.
-    """
-    labels = np.zeros(batch.nodes, np.int32)
-    for first, matrix, _ in _all_distances(batch):
-        both = np.isfinite(matrix) & np.isfinite(matrix.T)
-        smallest = np.array([row.argmax() for row in both], np.int64)
-        if topological:  # a node that reaches more comes later
-            smallest += len(matrix) * np.isfinite(matrix).sum(1)
-        labels[first : first + len(matrix)] = np.unique(smallest, return_inverse=True)[1]
-    return labels
 
 
 def triangles(

@@ -113,10 +113,10 @@ def compute(
         nodes["pagerank"] = to_host(ranks)
         unfinished = np.flatnonzero(to_host(steps) < 0)
     if "component" in wanted:
-        nodes["component"] = weak_components(batch)
+        nodes["component"] = _components("components", batch, symmetric=not batch.directed)
         graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
     if STRONG in wanted:
-        nodes["strong_component"] = to_host(kernels.strong_components(batch))
+        nodes["strong_component"] = _components("strong_components", batch)
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
     if wanted & {"triangles", "clustering"}:
@@ -268,15 +268,13 @@ def _betweenness(
     return found, to_host(arcs) * np.repeat(scale, counts)
 
 
-def weak_components(batch: GraphBatch) -> Array:
-    """Return the connected component of each node, direction ignored, (nodes,) int32.
+def _components(name: str, batch: GraphBatch, **options: Any) -> Array:
+    """Return the connected component of each node, or the strong one, (nodes,) int32.
 
     The components of a graph are 0, 1, ... in the order of their smallest members.
     """
     rows = [CSR(to_host(batch.indptr), to_host(batch.indices))]
-    labels: Array = kernel("components", np.empty(0)).components(
-        rows, symmetric=not batch.directed, threads=1
-    )
+    labels = labels_of_rows(name, rows, threads=1, **options)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
     first = labels[ptr[:-1][sizes > 0]]

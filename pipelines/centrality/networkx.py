@@ -31,7 +31,7 @@ from penstock.kernels.centrality_rules import (
 )
 from penstock.kernels.centrality_rules import closeness as closeness_of
 from penstock.kernels.centrality_rules import clustering as clustering_of
-from penstock.kernels.cpu import centrality as cpu
+from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.pipelines.centrality.compute import communities_of
 from penstock.pipelines.centrality.functions import (
     OneGraph,
@@ -152,7 +152,7 @@ def _number(labels: Array) -> int:
 
 
 def _in_order_of_reach(one: OneGraph) -> Array:
-    return cpu.strong_components(one.batch, topological=True)
+    return tarjan(one.batch.indptr, one.batch.indices)[1]
 
 
 def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:

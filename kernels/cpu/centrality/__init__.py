@@ -20,7 +20,6 @@ from penstock.kernels.cpu.centrality.delta_stepping import (
 )
 from penstock.kernels.cpu.centrality.folded import add_folded_betweenness
 from penstock.kernels.cpu.centrality.pagerank import power_iteration
-from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.kernels.cpu.centrality.triangles import count_triangles
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "distances",
     "pagerank",
     "shortest_paths",
-    "strong_components",
     "triangles",
 ]
 
@@ -97,13 +95,6 @@ def pagerank(
     weights = frozen_view(np.ones(0) if batch.weights is None else batch.weights)
     power_iteration(*_graphs(batch), weights, damping, tolerance, most, ranks, steps)
     return ranks, steps
-
-
-def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
-    """Return the strongly connected component of each node, (nodes,) int32."""
-    labels = np.empty(batch.nodes, np.int32)
-    tarjan(*_graphs(batch), topological, labels)
-    return labels
 
 
 def triangles(

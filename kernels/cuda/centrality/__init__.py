@@ -35,7 +35,6 @@ __all__ = [
     "distances",
     "pagerank",
     "shortest_paths",
-    "strong_components",
     "triangles",
 ]
 
@@ -90,11 +89,6 @@ def pagerank(
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
     return whole.pagerank(batch, damping, tolerance, most)
-
-
-def strong_components(batch: GraphBatch, *, topological: bool = False) -> DeviceArray:
-    """Return the strongly connected component of each node, (nodes,) int32."""
-    return cp.asarray(cpu.strong_components(_on_host(batch), topological=topological))
 
 
 def triangles(

@@ -156,6 +156,15 @@ def test_any_graph_is_networkxs(backend, name, options, graph):
         assert "weight" in options or type(found) is type(wanted)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graph=any_graphs())
+def test_a_strong_component_follows_those_that_it_reaches(backend, graph):
+    directed = nx.DiGraph(graph)
+    parts = list(nx.strongly_connected_components(directed, backend=backend))
+    place = {node: number for number, part in enumerate(parts) for node in part}
+    assert all(place[tail] >= place[head] for tail, head in directed.edges)
+
+
 def test_what_is_declined_falls_back_to_networkx(backend):
     """NetworkX computes it itself where the configuration chose the backend, not the call."""
     graph = nx.DiGraph([(0, 1), (1, 2), (0, 2), (2, 0)])
