@@ -85,23 +85,15 @@ def compute(
     kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
-    nodes: dict[str, Array] = {}
-    graphs: dict[str, Array] = {}
-    edges, none = None, np.empty(0, np.int64)
-    unfinished = uncounted = none
+    paths = passages = arcs = None
     if wanted & OF_DISTANCES:
-        paths = kernels.shortest_paths(batch)
+        found = kernels.shortest_paths(batch)
         needed = {name for metric in wanted & OF_DISTANCES for name in _NEEDED[metric]}
-        paths = paths._replace(**{name: to_host(getattr(paths, name)) for name in needed})
-        nodes |= of_paths(paths, ptr, options)
-        if "diameter" in wanted:
-            graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
-            graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
+        paths = found._replace(**{name: to_host(getattr(found, name)) for name in needed})
     if wanted & OF_PATHS_THROUGH:
-        found, edges = _betweenness(kernels, batch, options)
-        uncounted = uncounted_graphs(found, ptr)
-        if "betweenness" in wanted:
-            nodes["betweenness"] = found
+        passages, arcs = passages_of(kernels, batch, options)
+    searched = of_searches(batch, options, paths, passages, arcs)
+    nodes, graphs, unfinished = searched.nodes, searched.graphs, searched.unfinished
     if "pagerank" in wanted:
         ranked = batch if batch.sums is None else replace(batch, weights=batch.sums)
         ranks, steps = kernels.pagerank(
@@ -128,7 +120,7 @@ def compute(
         nodes["community"], graphs["communities"], graphs["modularity"] = communities_of(
             batch, method, resolution=options.resolution, seed=options.seed
         )
-    return Columns(nodes, graphs, edges, unfinished, uncounted)
+    return replace(searched, unfinished=unfinished)
 
 
 def compute_rows(
@@ -232,40 +224,59 @@ def communities_of(
     return labels, counts, values
 
 
-def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:
-    """Return the graphs with a betweenness of NaN: more paths than a float can count."""
-    found: Array = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(betweenness)), side="right") - 1
-    return np.unique(found)
-
-
-def of_paths(paths: Paths, ptr: Array, options: CentralityOptions) -> dict[str, Array]:
-    """Return the columns that follow from the sums over shortest paths."""
-    found = {}
-    if "closeness" in options.wanted:
-        found["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
-    if "harmonic" in options.wanted:
-        found["harmonic"] = paths.inverse
-    if "eccentricity" in options.wanted:
-        found["eccentricity"] = paths.eccentricity
-    return found
-
-
-def _betweenness(
-    kernels: Any, batch: GraphBatch, options: CentralityOptions
+def passages_of(
+    kernels: Any, batch: GraphBatch, options: CentralityOptions, sources: Array | None = None
 ) -> tuple[Array, Array | None]:
-    edges = "edge-betweenness" in options.wanted
-    nodes, arcs = kernels.betweenness(
-        batch, endpoints=options.endpoints, edges=edges, dtype=np.dtype(options.dtype)
+    """Return the sums of betweenness over sources, of nodes and, if wanted, of edges."""
+    found = kernels.betweenness(
+        batch,
+        sources,
+        endpoints=options.endpoints,
+        edges="edge-betweenness" in options.wanted,
+        dtype=np.dtype(options.dtype),
     )
-    ptr = to_host(batch.ptr)
-    given = {"directed": batch.directed, "normalized": options.normalized}
-    scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
-    found = to_host(nodes) * np.repeat(scale, np.diff(ptr))
-    if not edges:
-        return found, None
-    scale = betweenness_scale(ptr, endpoints=True, **given)
-    counts = np.diff(to_host(batch.indptr)[ptr])
-    return found, to_host(arcs) * np.repeat(scale, counts)
+    nodes, arcs = (each if each is None else to_host(each) for each in found)
+    return nodes, arcs
+
+
+def of_searches(
+    batch: GraphBatch,
+    options: CentralityOptions,
+    paths: Paths | None,
+    passages: Array | None,
+    arcs: Array | None,
+) -> Columns:
+    """Return the columns that follow from sums over the shortest paths of all sources.
+
+    passages, arcs  sums of betweenness, of nodes and edges; arcs change in place
+    """
+    ptr, wanted = to_host(batch.ptr), options.wanted
+    sizes = np.diff(ptr)
+    nodes: dict[str, Array] = {}
+    graphs: dict[str, Array] = {}
+    uncounted = none = np.empty(0, np.int64)
+    if paths is not None:
+        if "closeness" in wanted:
+            nodes["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
+        if "harmonic" in wanted:
+            nodes["harmonic"] = paths.inverse
+        if "eccentricity" in wanted:
+            nodes["eccentricity"] = paths.eccentricity
+        if "diameter" in wanted:
+            graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
+            graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
+    if passages is not None:
+        given = {"directed": batch.directed, "normalized": options.normalized}
+        scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
+        found = passages * np.repeat(scale, sizes)
+        bad = np.flatnonzero(~np.isfinite(found))  # more paths than a float can count
+        uncounted = np.unique(np.searchsorted(ptr, bad, side="right") - 1)
+        if "betweenness" in wanted:
+            nodes["betweenness"] = found
+        if arcs is not None:
+            scale = betweenness_scale(ptr, endpoints=True, **given)
+            arcs *= np.repeat(scale, np.diff(to_host(batch.indptr)[ptr]))
+    return Columns(nodes, graphs, arcs, none, uncounted)
 
 
 def _components(name: str, batch: GraphBatch, **options: Any) -> Array:

@@ -11,14 +11,14 @@ from penstock.arrays import Array
 from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
-from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
+from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.output import Pieces
 from penstock.pipelines.centrality.compute import (
     EMPTY,
     Columns,
     compute,
-    of_paths,
-    uncounted_graphs,
+    of_searches,
+    passages_of,
 )
 from penstock.pipelines.centrality.options import (
     OF_DISTANCES,
@@ -160,17 +160,9 @@ def sum_share(
             paths = kernels.shortest_paths(batch, sources)
             sums |= {name: to_host(getattr(paths, name)) for name in _FIELDS}
         if options.wanted & OF_PATHS_THROUGH:
-            edges = "edge-betweenness" in options.wanted
-            nodes, arcs = kernels.betweenness(
-                batch,
-                sources,
-                endpoints=options.endpoints,
-                edges=edges,
-                dtype=np.dtype(options.dtype),
-            )
-            sums["betweenness"] = to_host(nodes)
+            sums["betweenness"], arcs = passages_of(kernels, batch, options, sources)
             if arcs is not None:
-                sums["edges"] = to_host(arcs)
+                sums["edges"] = arcs
     stem = share_name(piece, number, count)
     for name, values in sums.items():
         save_npy(records.folder, f"{stem}-{name}.npy", values)
@@ -229,33 +221,20 @@ def from_shares(
     records: Pieces, piece: int, shares: Shares, batch: GraphBatch, options: CentralityOptions
 ) -> Columns:
     """Return the columns of the whole graph from its shares."""
-    nodes: dict[str, Array] = {}
-    graphs: dict[str, Array] = {}
-    edges = None
-    size, drawn = batch.nodes, len(shares.listed)
+    paths = passages = arcs = None
     if options.wanted & OF_DISTANCES:
         paths = Paths(*(added(records, piece, shares, name) for name in _FIELDS))
-        nodes |= of_paths(paths, batch.ptr, options)
-        if options.sampled:
-            nodes |= _estimated(paths, shares, size, options)
-        if "diameter" in options.wanted:
-            graphs["diameter"] = np.array([paths.eccentricity.max(initial=0)])
-            graphs["radius"] = np.array([paths.eccentricity.min() if size else 0.0])
-    given = {"directed": batch.directed, "normalized": options.normalized}
-    uncounted = none = np.empty(0, np.int64)
-    if options.wanted & {"betweenness", "edge-betweenness"}:
-        sums = added(records, piece, shares, "betweenness")
-        uncounted = uncounted_graphs(sums, batch.ptr)
-    if "betweenness" in options.wanted:
-        if options.sampled and drawn < size:
-            scale = sampled_scale(shares, size, options, directed=batch.directed)
-        else:
-            scale = betweenness_scale(batch.ptr, endpoints=options.endpoints, **given)
-        nodes["betweenness"] = sums * scale
+    if options.wanted & OF_PATHS_THROUGH:
+        passages = added(records, piece, shares, "betweenness")
     if "edge-betweenness" in options.wanted:
-        edges = added(records, piece, shares, "edges")
-        edges *= betweenness_scale(batch.ptr, endpoints=True, **given)
-    return Columns(nodes, graphs, edges, none, uncounted)
+        arcs = added(records, piece, shares, "edges")
+    found, size = of_searches(batch, options, paths, passages, arcs), batch.nodes
+    if options.sampled and paths is not None:
+        found.nodes.update(_estimated(paths, shares, size, options))
+    if options.sampled and passages is not None and len(shares.listed) < size:
+        scale = sampled_scale(shares, size, options, directed=batch.directed)
+        found.nodes["betweenness"] = passages * scale
+    return found
 
 
 def _estimated(
