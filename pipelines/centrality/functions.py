@@ -31,6 +31,7 @@ from penstock.pipelines.centrality.compute import (
     labels_of_rows,
     ranks_of_rows,
 )
+from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch, is_networkx
 from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
 from penstock.pipelines.centrality.pieces import (
     LARGE_ITEMS,
@@ -70,8 +71,9 @@ class OneGraph:
         """Return a graph of any kind that ``pagerank`` describes."""
         if isinstance(graph, OneGraph):
             return graph
-        if all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
-            return _of_networkx(graph, directed, weighted=weighted)
+        if is_networkx(graph):
+            _refuse_directed(directed, "a graph of NetworkX, which records it")
+            return of_networkx(graph, "weight" if weighted else None)
         from penstock.graph import Graph
 
         if isinstance(graph, str | os.PathLike | Graph):
@@ -548,18 +550,15 @@ def _values(name: str, given: Any, one: OneGraph) -> Array | None:
     return np.asarray(found / total)
 
 
-def _of_networkx(graph: Any, directed: bool | None, *, weighted: bool) -> OneGraph:
-    from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
+def of_networkx(graph: Any, weight: str | None) -> OneGraph:
+    """Return a graph of NetworkX, with this attribute of edges as their weights."""
+    read = NetworkXBatch.of([graph], weight)
 
-    _refuse_directed(directed, "a graph of NetworkX, which records it")
-    read = NetworkXBatch.of([graph], "weight" if weighted else None)
-    return replace(OneGraph.of_batch(read.batch), find=by_name(read.nodes[0]))
+    def find(some: list[Any]) -> Array:
+        at = {node: number for number, node in enumerate(read.nodes[0])}
+        return np.array([at.get(node, -1) for node in some], np.int64)
 
-
-def by_name(nodes: Sequence[Any]) -> Callable[[list[Any]], Array]:
-    """Return a function from nodes of NetworkX to their numbers."""
-    at = {node: number for number, node in enumerate(nodes)}
-    return lambda some: np.array([at.get(node, -1) for node in some], np.int64)
+    return replace(OneGraph.of_batch(read.batch), find=find)
 
 
 def _of_directory(graph: Graph, directed: bool | None, *, weighted: bool) -> OneGraph:

@@ -24,25 +24,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
-from penstock.kernels.centrality_rules import (
-    GraphBatch,
-    Triangles,
-    betweenness_scale,
-)
-from penstock.kernels.centrality_rules import closeness as closeness_of
-from penstock.kernels.centrality_rules import clustering as clustering_of
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.kernels.cpu.centrality.structure import tarjan
+from penstock.pipelines.centrality import functions
 from penstock.pipelines.centrality.compute import communities_of
-from penstock.pipelines.centrality.functions import (
-    OneGraph,
-    by_name,
-    closed_walks,
-    components,
-    passages_of,
-    paths_of,
-    ranks_of,
-)
-from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
+from penstock.pipelines.centrality.functions import OneGraph
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Arguments that the kernels do not support, unless they are None.
@@ -66,7 +52,7 @@ class BackendGraph:
 
     def __init__(self, graph: Any) -> None:
         self.original = graph
-        self._read: dict[str | None, NetworkXBatch] = {}
+        self._read: dict[str | None, OneGraph] = {}
 
     def is_directed(self) -> bool:
         """Whether it is."""
@@ -81,26 +67,18 @@ class BackendGraph:
         """Whether the graph is converted already, without weights."""
         return None in self._read
 
-    def batch(self, weight: str | None = None) -> GraphBatch:
+    def one(self, weight: str | None = None) -> OneGraph:
         """Return the graph for the kernels, with this attribute of edges as their lengths."""
         if weight not in self._read:
             try:
-                self._read[weight] = NetworkXBatch.of([self.original], weight)
+                self._read[weight] = functions.of_networkx(self.original, weight)
             except InputError as error:  # NetworkX accepts some of these, or raises its own error
                 raise NotImplementedError(f"penstock: {error}") from error
-        return self._read[weight].batch
-
-    def one(self, weight: str | None = None) -> OneGraph:
-        """Return the graph for functions that take any."""
-        return OneGraph.of_batch(self.batch(weight))
+        return self._read[weight]
 
     def by_node(self, values: Array) -> dict[Any, Any]:
         """Return the values of the nodes."""
         return dict(zip(self.original, values.tolist(), strict=True))
-
-    def positions(self) -> dict[Any, int]:
-        """Return the numbers of the nodes in the batch."""
-        return {node: position for position, node in enumerate(self.original)}
 
 
 def _only(graph: BackendGraph, *, directed: bool) -> None:
@@ -226,16 +204,15 @@ def closeness_centrality(
     """Return the closeness of all nodes, or of ``u``."""
     if u is not None and u not in G.original:
         raise networkx.NodeNotFound(f"Source {u} is not in G")
-    batch = G.batch(distance)
+    one = G.one(distance)
     if u is None:
-        paths = paths_of(batch)
-        return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
+        return G.by_node(functions.closeness(one, wf_improved=wf_improved, device="cpu"))
     # Distances to a node are the distances from it in the transposed graph.
-    paths = paths_of(_transposed(batch), np.array([G.positions()[u]]))
+    paths = functions.paths_of(_transposed(one.batch), one.numbers("u", [u]))
     reached, total = int(paths.reached.sum()), float(paths.total.sum())
     if total <= 0:
         return 0.0
-    return reached / total * (reached / (batch.nodes - 1) if wf_improved else 1.0)
+    return reached / total * (reached / (one.nodes - 1) if wf_improved else 1.0)
 
 
 @_declining
@@ -243,20 +220,18 @@ def harmonic_centrality(
     G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
 ) -> Any:
     """Return the harmonic centrality of all nodes."""
-    return G.by_node(paths_of(G.batch(distance)).inverse)
+    return G.by_node(functions.harmonic(G.one(distance), device="cpu"))
 
 
 @_declining
 def eccentricity(G: BackendGraph, v: Any = None, sp: Any = None, weight: Any = None) -> Any:
     """Return the eccentricity of all nodes, of some, or of one."""
     nodes = list(G.original.nbunch_iter(v))
-    batch, sources = G.batch(weight), None
-    if v is not None:
-        positions = G.positions()
-        sources = np.unique(np.array([positions[node] for node in nodes], np.int64))
-    found = paths_of(batch, sources).eccentricity
+    one = G.one(weight)
+    sources = None if v is None else np.unique(one.numbers("v", nodes))
+    found = functions.paths_of(one.batch, sources).eccentricity
     if not np.isfinite(found).all():
-        kind = "digraph is not strongly" if batch.directed else "graph is not"
+        kind = "digraph is not strongly" if one.directed else "graph is not"
         raise networkx.NetworkXError(f"Found infinite path length because the {kind} connected")
     by_node = G.by_node(found if weight is not None else found.astype(np.int64))
     return by_node[v] if v in G.original else {node: by_node[node] for node in nodes}
@@ -284,10 +259,9 @@ def betweenness_centrality(
     seed: Any = None,
 ) -> Any:
     """Return the betweenness of all nodes."""
-    batch = _without_ties_of_order(G.batch(weight))
-    nodes, _ = passages_of(batch, endpoints=endpoints)
-    given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
-    return G.by_node(_counted(nodes) * betweenness_scale(batch.ptr, **given))
+    one = _without_ties_of_order(G.one(weight))
+    given = {"normalized": normalized, "endpoints": endpoints, "device": "cpu"}
+    return G.by_node(_counted(functions.betweenness(one, **given)))
 
 
 @_declining
@@ -299,13 +273,13 @@ def edge_betweenness_centrality(
     seed: Any = None,
 ) -> Any:
     """Return the betweenness of all edges."""
-    batch = _without_ties_of_order(G.batch(weight))
-    _, arcs = passages_of(batch, edges=True)
+    one = _without_ties_of_order(G.one(weight))
+    batch = one.batch
+    _, arcs = functions.passages_of(batch, edges=True)
     assert arcs is not None  # edge-betweenness is in the metrics above
     given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
-    edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
-    tails = np.array([positions[tail] for tail, _ in edges], np.int64)
-    heads = np.array([positions[head] for _, head in edges], np.int64)
+    edges = list(dict.fromkeys(G.original.edges()))
+    tails, heads = (one.numbers("G", [edge[end] for edge in edges]) for end in (0, 1))
     rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
     keys = rows * batch.nodes + batch.indices  # ascending, like the rows
     values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
@@ -332,11 +306,12 @@ def pagerank(
     dangling: Any = None,
 ) -> Any:
     """Return the PageRank of all nodes."""
-    one = replace(G.one(weight), find=by_name(list(G.original)))
+    one = G.one(weight)
     if one.nodes and personalization is not None and not sum(personalization.values()):
         raise ZeroDivisionError
     try:
-        ranks, steps = ranks_of(one, alpha, personalization, max_iter, tol, nstart, dangling)
+        given = personalization, max_iter, tol, nstart, dangling
+        ranks, steps = functions.ranks_of(one, alpha, *given)
     except UsageError as error:  # NetworkX accepts values below 0
         raise NotImplementedError(f"penstock: {error}") from error
     if steps < 0:
@@ -358,17 +333,18 @@ def leiden_communities(
         seed = seed.getrandbits(32)
     found: dict[int, set[Any]] = {}
     drawn = 0 if seed is None else int(seed)
-    labels, _, _ = communities_of(G.batch(weight), "leiden", resolution=resolution, seed=drawn)
+    given = {"resolution": resolution, "seed": drawn}
+    labels, _, _ = communities_of(G.one(weight).batch, "leiden", **given)
     for node, label in zip(G.original, labels.tolist(), strict=True):
         found.setdefault(label, set()).add(node)
     return list(found.values())
 
 
 connected_components, number_connected_components, is_connected = _of_components(
-    components, directed=False
+    functions.components, directed=False
 )
 weakly_connected_components, number_weakly_connected_components, is_weakly_connected = (
-    _of_components(components, directed=True)
+    _of_components(functions.components, directed=True)
 )
 strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
     _of_components(_in_order_of_reach, directed=True)
@@ -379,13 +355,13 @@ strongly_connected_components, number_strongly_connected_components, is_strongly
 def triangles(G: BackendGraph, nodes: Any = None) -> Any:
     """Return the number of triangles of each node."""
     _only(G, directed=False)
-    return G.by_node(closed_walks(G.one()).closed // 2)
+    return G.by_node(functions.triangles(G.one()))
 
 
 @_declining
 def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
     """Return the clustering coefficient of all nodes."""
-    return G.by_node(clustering_of(_triangles(G), directed=G.is_directed()))
+    return G.by_node(functions.clustering(_simple(G)))
 
 
 @_declining
@@ -393,7 +369,7 @@ def average_clustering(
     G: BackendGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
 ) -> Any:
     """Return the mean of the clustering coefficients, or only of those above 0."""
-    values = clustering_of(_triangles(G), directed=G.is_directed()).tolist()
+    values = functions.clustering(_simple(G)).tolist()
     values = values if count_zeros else [value for value in values if value]
     return sum(values) / len(values)
 
@@ -401,7 +377,7 @@ def average_clustering(
 @_declining
 def transitivity(G: BackendGraph) -> Any:
     """Return the share of the paths of two edges that are part of a triangle."""
-    found = _triangles(G)
+    found = functions.closed_walks(_simple(G))
     closed = int(found.closed.sum())
     return closed / int((found.degree * (found.degree - 1)).sum()) if closed else 0
 
@@ -422,17 +398,17 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
     )
 
 
-def _without_ties_of_order(batch: GraphBatch) -> GraphBatch:
-    """Return the batch, unless a length adds nothing to a distance.
+def _without_ties_of_order(one: OneGraph) -> OneGraph:
+    """Return the graph, unless a length adds nothing to a distance.
 
     If one does, NetworkX's count of shortest paths depends on the order of its neighbours.
     """
-    lengths = batch.weights
+    lengths = one.batch.weights
     if lengths is not None and len(lengths) and lengths.min() <= np.spacing(lengths.sum()):
         raise NotImplementedError(
             "penstock: NetworkX counts paths over edges of length 0 differently"
         )
-    return batch
+    return one
 
 
 def _counted(values: Array) -> Array:
@@ -457,11 +433,11 @@ def _by_key(graph: Any, found: dict[Any, float], weight: str | None) -> dict[Any
     return by_key
 
 
-def _triangles(graph: BackendGraph) -> Triangles:
-    """Return the closed walks of a graph, of a directed one with edges counted both ways."""
+def _simple(graph: BackendGraph) -> OneGraph:
+    """Return a graph without parallel edges."""
     if graph.is_multigraph():
         raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
-    return closed_walks(graph.one())
+    return graph.one()
 
 
 backend_interface = sys.modules[__name__]

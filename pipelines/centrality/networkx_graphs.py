@@ -74,11 +74,16 @@ class NetworkXBatch:
         ]
 
 
+def is_networkx(graph: Any) -> bool:
+    """Say whether an object is a graph of NetworkX."""
+    return all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph"))
+
+
 def centrality_of(given: Any, options: CentralityOptions) -> Any:
     """Return a dict by metric (of nodes, or one number per graph); for several graphs a list."""
     graphs = [given] if hasattr(given, "adj") or not isinstance(given, Iterable) else list(given)
     for graph in graphs:
-        if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
+        if not is_networkx(graph):
             raise UsageError(
                 "the first argument is not a graph",
                 expected="a path, a Graph, a graph of NetworkX, or a list of these",
