@@ -22,8 +22,9 @@ import networkx
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import offsets_of
+from penstock.csr import CSR
 from penstock.errors import InputError, UsageError
+from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.pipelines.centrality import functions
@@ -386,16 +387,10 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
     """Return the batch with every edge reversed."""
     if not batch.directed:
         return batch
-    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
-    order = np.argsort(batch.indices, kind="stable")
-    degrees = np.bincount(batch.indices, minlength=batch.nodes)
-    return replace(
-        batch,
-        indptr=offsets_of(degrees),
-        indices=rows[order].astype(batch.indices.dtype),
-        weights=None if batch.weights is None else batch.weights[order],
-        sums=None,
-    )
+    rows = CSR(batch.indptr, batch.indices, weights=batch.weights)
+    (into,) = kernel("transpose", rows.indptr).transpose([rows], weighted=True)
+    given = {"indptr": into.indptr, "indices": into.indices, "weights": into.weights}
+    return replace(batch, sums=None, **given)
 
 
 def _without_ties_of_order(one: OneGraph) -> OneGraph:

@@ -6,7 +6,6 @@ read it like any file, and a resumed run recognises it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from penstock.errors import UsageError
+from penstock.files import sha256_of
 from penstock.output import TABLES
 
 _ROWS = 1 << 20  # of a batch: a piece is some batches
@@ -45,7 +45,8 @@ class StreamFiles:
         temporary = self.folder / f".{uuid4().hex}"
         try:
             # The files of a list are read in the order of their names, and equal tables stay two.
-            path = self.folder / f"{number:05d}-{_write(source, temporary)}.arrow"
+            _write(source, temporary)
+            path = self.folder / f"{number:05d}-{sha256_of(temporary)}.arrow"
             if not path.exists():  # else it stays unchanged: an interrupted run has read it
                 temporary.rename(path)
         finally:
@@ -67,8 +68,7 @@ def stream_files(out: Path, scratch: Path | None) -> Iterator[StreamFiles]:
             shutil.rmtree(files.folder, ignore_errors=True)
 
 
-def _write(source: ArrowStream, path: Path) -> str:
-    """Write a stream and return its digest."""
+def _write(source: ArrowStream, path: Path) -> None:
     import pyarrow as pa
 
     from penstock.pipelines.tables.parquet import plain
@@ -77,36 +77,12 @@ def _write(source: ArrowStream, path: Path) -> str:
         reader = pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError) as error:
         raise UsageError(f"a {type(source).__name__} is not a table", got=str(error)) from error
-    hashed = hashlib.sha256()
     names = reader.schema.names
-    writer = None
-    with path.open("xb") as file:
-        sink = pa.PythonFile(_Hashing(file, hashed), mode="w")
-        schema = pa.schema([(f.name, plain(pa.nulls(0, f.type)).type) for f in reader.schema])
-        with pa.ipc.new_file(sink, schema) as writer:
-            for batch in reader:
-                # Batches may have dictionaries of their own, which such a file cannot hold.
-                columns = [plain(column) for column in batch.columns]
-                whole = pa.RecordBatch.from_arrays(columns, names)
-                for start in range(0, whole.num_rows, _ROWS):
-                    writer.write_batch(whole.slice(start, _ROWS))
-    return hashed.hexdigest()
-
-
-class _Hashing:
-    """A file that hashes its content."""
-
-    closed = False
-
-    def __init__(self, file: Any, hashed: Any) -> None:
-        self._file, self._hashed = file, hashed
-
-    def write(self, data: Any) -> int:
-        self._hashed.update(data)
-        return int(self._file.write(data))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self.closed = True
+    schema = pa.schema([(f.name, plain(pa.nulls(0, f.type)).type) for f in reader.schema])
+    with path.open("xb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in reader:
+            # Batches may have dictionaries of their own, which such a file cannot hold.
+            columns = [plain(column) for column in batch.columns]
+            whole = pa.RecordBatch.from_arrays(columns, names)
+            for start in range(0, whole.num_rows, _ROWS):
+                writer.write_batch(whole.slice(start, _ROWS))
