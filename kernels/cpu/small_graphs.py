@@ -12,7 +12,7 @@ import numpy as np
 from numba import uint64
 
 from penstock.arrays import Array, frozen_view
-from penstock.kernels.compiled import njit
+from penstock.kernels.compiled import entry, njit
 from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import trailing_zeros
 
@@ -66,26 +66,11 @@ def rows_of_edges(
     return indptr, indices[:edges], shortest, sums[:edges] if added and edges < arcs else None
 
 
-def parallel_edges(indptr: Array, indices: Array) -> bool:
-    """Return whether a row of ascending neighbours has a repeated one."""
-    return bool(_parallel_edges(frozen_view(indptr), frozen_view(indices)))
-
-
 def structures(ptr: Array, indptr: Array, indices: Array, *weights: Array) -> Array:
     """Return 128 bits of each graph, and its number of nodes: (graphs, 3) uint64."""
-    found = np.empty((len(ptr) - 1, 3), np.uint64)
-    bits = [frozen_view(column.view(np.uint64)) for column in weights]
-    bits += [frozen_view(np.empty(0, np.uint64))] * (2 - len(bits))
-    rows = frozen_view(ptr), frozen_view(indptr), frozen_view(indices)
-    _structures(*rows, *bits, frozen_view(LANES), found)
-    return found
-
-
-def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
-    """Return the number of self loops of each graph, (graphs,) int64."""
-    found = np.zeros(len(ptr) - 1, np.int64)
-    _self_loops(frozen_view(ptr), frozen_view(indptr), frozen_view(indices), found)
-    return found
+    bits = [column.view(np.uint64) for column in weights]
+    bits += [np.empty(0, np.uint64)] * (2 - len(bits))
+    return _structures(ptr, indptr, indices, *bits, LANES)
 
 
 @njit(cache=True, nogil=True)
@@ -291,8 +276,9 @@ def _fill_rows(
     return edges, listed
 
 
-@njit(cache=True, nogil=True)
-def _parallel_edges(indptr: Array, indices: Array) -> bool:
+@entry()
+def parallel_edges(indptr: Array, indices: Array) -> bool:
+    """Return whether a row of ascending neighbours has a repeated one."""
     for row in range(len(indptr) - 1):
         for edge in range(indptr[row] + 1, indptr[row + 1]):
             if indices[edge] == indices[edge - 1]:
@@ -300,19 +286,20 @@ def _parallel_edges(indptr: Array, indices: Array) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
-def _self_loops(ptr: Array, indptr: Array, indices: Array, found: Array) -> None:
+@entry()
+def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
+    """Return the number of self loops of each graph, (graphs,) int64."""
+    found = np.zeros(len(ptr) - 1, np.int64)
     for graph in range(len(ptr) - 1):
-        loops = 0
         for row in range(ptr[graph], ptr[graph + 1]):
             for edge in range(indptr[row], indptr[row + 1]):
                 if indices[edge] >= row:  # neighbours ascend
-                    loops += indices[edge] == row
+                    found[graph] += indices[edge] == row
                     break
-        found[graph] = loops
+    return found
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def _structures(
     ptr: Array,
     indptr: Array,
@@ -320,8 +307,8 @@ def _structures(
     weights: Array,
     sums: Array,
     lanes: Array,
-    found: Array,
-) -> None:
+) -> Array:
+    found = np.empty((len(ptr) - 1, 3), np.uint64)
     one_weight = uint64(0x3FF0000000000000)  # the bits of 1.0
     for graph in range(len(ptr) - 1):
         start, stop = ptr[graph], ptr[graph + 1]
@@ -340,6 +327,7 @@ def _structures(
         found[graph, 0] = _mix(one ^ uint64(stop - start))
         found[graph, 1] = _mix(two ^ uint64(stop - start))
         found[graph, 2] = stop - start
+    return found
 
 
 @njit(inline="always")

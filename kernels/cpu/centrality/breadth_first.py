@@ -11,6 +11,7 @@ from numba import int64, uint64
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.centrality.dijkstra import largest_graph
 from penstock.kernels.cpu.vector import bit_count, pointer, trailing_zeros
 
 _WORD = 64
@@ -29,9 +30,7 @@ def add_paths(
     eccentricity: Array,
 ) -> None:
     """Add the results of paths from ``sources[source_starts[g]:source_starts[g + 1]]``."""
-    largest = 0
-    for graph in range(len(ptr) - 1):
-        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    largest, _ = largest_graph(ptr, indptr)
     words = np.zeros((3, largest), np.uint64)
     queues = np.empty((2, max(largest, _WORD) + 1), np.int64)
     for graph in range(len(ptr) - 1):
@@ -125,9 +124,7 @@ def _search(
 @njit(cache=True, nogil=True)
 def fill_distances(ptr: Array, indptr: Array, indices: Array, distances: Array) -> None:
     """Write the distances of all pairs of each graph with a path; the rest is -1."""
-    largest = 0
-    for graph in range(len(ptr) - 1):
-        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    largest, _ = largest_graph(ptr, indptr)
     queue = np.empty(largest, np.int64)
     row = 0
     for graph in range(len(ptr) - 1):

@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.centrality.dijkstra import largest_graph
 
 
 @njit(cache=True, nogil=True)
@@ -24,9 +25,7 @@ def power_iteration(
 
     weights  (edges,); empty: all are 1
     """
-    largest = 0
-    for graph in range(len(ptr) - 1):
-        largest = max(largest, ptr[graph + 1] - ptr[graph])
+    largest, _ = largest_graph(ptr, indptr)
     before, sums = np.empty(largest), np.empty(largest)
     weighted = len(weights) > 0
     for graph in range(len(ptr) - 1):
