@@ -193,7 +193,8 @@ class Known:
                 nodes[name][rows] = values[there]
             for name, values in _columns(self.base.path, "graphs", int(part), graphs):
                 graphs[name][chosen] = values[index.graphs[places]]
-        return Columns(nodes, graphs, None, other[computed.unfinished], other[computed.uncounted])
+        lacking = {metric: other[some] for metric, some in computed.lacking.items()}
+        return Columns(nodes, graphs, lacking=lacking)
 
 
 def _names(file: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -42,21 +42,26 @@ _NEEDED = {
 }
 
 
+# Why a graph may have no values of a metric.
+REASONS = {
+    "pagerank": "pagerank did not converge within --max-iter",
+    "betweenness": "betweenness: two nodes have more shortest paths than a float can count",
+}
+
+
 @dataclass(frozen=True)
 class Columns:
     """The results of a batch, by the names of columns.
 
     nodes, graphs  one value each
     edges          (edges,) in the batch's order, or None
-    unfinished     graphs whose PageRank did not converge
-    uncounted      graphs with more shortest paths between two nodes than can be counted
+    lacking        graphs without values of a metric of REASONS, if it was computed
     """
 
-    nodes: dict[str, Array]
-    graphs: dict[str, Array]
-    edges: Array | None
-    unfinished: Array
-    uncounted: Array
+    nodes: dict[str, Array] = field(default_factory=dict)
+    graphs: dict[str, Array] = field(default_factory=dict)
+    edges: Array | None = None
+    lacking: dict[str, Array] = field(default_factory=dict)
 
     def joined(self, other: Columns) -> Columns:
         """Return the results of other metrics of the same graphs, too."""
@@ -64,12 +69,8 @@ class Columns:
             self.nodes | other.nodes,
             self.graphs | other.graphs,
             other.edges if self.edges is None else self.edges,
-            np.union1d(self.unfinished, other.unfinished),
-            np.union1d(self.uncounted, other.uncounted),
+            self.lacking | other.lacking,
         )
-
-
-EMPTY = Columns({}, {}, None, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def compute(
@@ -92,8 +93,8 @@ def compute(
         paths = found._replace(**{name: to_host(getattr(found, name)) for name in needed})
     if wanted & OF_PATHS_THROUGH:
         passages, arcs = passages_of(kernels, batch, options)
-    searched = of_searches(batch, options, paths, passages, arcs)
-    nodes, graphs, unfinished = searched.nodes, searched.graphs, searched.unfinished
+    results = of_searches(batch, options, paths, passages, arcs)
+    nodes, graphs = results.nodes, results.graphs
     if "pagerank" in wanted:
         ranked = batch if batch.sums is None else replace(batch, weights=batch.sums)
         ranks, steps = kernels.pagerank(
@@ -103,7 +104,7 @@ def compute(
             most=options.max_iter,
         )
         nodes["pagerank"] = to_host(ranks)
-        unfinished = np.flatnonzero(to_host(steps) < 0)
+        results.lacking["pagerank"] = np.flatnonzero(to_host(steps) < 0)
     if "component" in wanted:
         nodes["component"] = _components("components", batch, symmetric=not batch.directed)
         graphs["components"] = _each(np.maximum, nodes["component"] + 1, sizes).astype(np.int64)
@@ -120,7 +121,7 @@ def compute(
         nodes["community"], graphs["communities"], graphs["modularity"] = communities_of(
             batch, method, resolution=options.resolution, seed=options.seed
         )
-    return replace(searched, unfinished=unfinished)
+    return results
 
 
 def compute_rows(
@@ -141,11 +142,9 @@ def compute_rows(
     threads, ranks  see kernels/naive/pagerank.py
     """
     shared = {"threads": threads, "ranks": ranks}
-    nodes: dict[str, Array] = {}
-    graphs: dict[str, Array] = {}
-    unfinished = none = np.empty(0, np.int64)
+    found = Columns()
     if "pagerank" in wanted:
-        nodes["pagerank"], steps = ranks_of_rows(
+        found.nodes["pagerank"], steps = ranks_of_rows(
             rows,
             values,
             directed=directed,
@@ -156,16 +155,14 @@ def compute_rows(
             folder=folder,
             **shared,
         )
-        unfinished = np.flatnonzero([steps < 0])
-    if "component" in wanted:
-        labels = labels_of_rows("components", rows, symmetric=not directed, **shared)
-        nodes["component"] = labels
-        graphs["components"] = np.array([int(labels.max(initial=-1)) + 1])
-    if STRONG in wanted:
-        labels = labels_of_rows("strong_components", rows, threads=threads)
-        nodes["strong_component"] = labels
-        graphs["strong_components"] = np.array([int(labels.max(initial=-1)) + 1])
-    return Columns(nodes, graphs, None, unfinished, none)
+        found.lacking["pagerank"] = np.flatnonzero([steps < 0])
+    given = {"component": {"symmetric": not directed, **shared}, STRONG: {"threads": threads}}
+    for metric in (name for name in given if name in wanted):
+        column = metric.replace("-", "_")
+        labels = labels_of_rows(f"{column}s", rows, **given[metric])
+        found.nodes[column] = labels
+        found.graphs[f"{column}s"] = np.array([int(labels.max(initial=-1)) + 1])
+    return found
 
 
 def ranks_of_rows(
@@ -250,11 +247,8 @@ def of_searches(
 
     passages, arcs  sums of betweenness, of nodes and edges; arcs change in place
     """
-    ptr, wanted = to_host(batch.ptr), options.wanted
-    sizes = np.diff(ptr)
-    nodes: dict[str, Array] = {}
-    graphs: dict[str, Array] = {}
-    uncounted = none = np.empty(0, np.int64)
+    ptr, wanted, results = to_host(batch.ptr), options.wanted, Columns(edges=arcs)
+    sizes, nodes, graphs = np.diff(ptr), results.nodes, results.graphs
     if paths is not None:
         if "closeness" in wanted:
             nodes["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
@@ -269,14 +263,14 @@ def of_searches(
         given = {"directed": batch.directed, "normalized": options.normalized}
         scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
         found = passages * np.repeat(scale, sizes)
-        bad = np.flatnonzero(~np.isfinite(found))  # more paths than a float can count
-        uncounted = np.unique(np.searchsorted(ptr, bad, side="right") - 1)
+        of = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(found)), side="right") - 1
+        results.lacking["betweenness"] = np.unique(of)
         if "betweenness" in wanted:
             nodes["betweenness"] = found
         if arcs is not None:
             scale = betweenness_scale(ptr, endpoints=True, **given)
             arcs *= np.repeat(scale, np.diff(to_host(batch.indptr)[ptr]))
-    return Columns(nodes, graphs, arcs, none, uncounted)
+    return results
 
 
 def _components(name: str, batch: GraphBatch, **options: Any) -> Array:

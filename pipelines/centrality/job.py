@@ -22,7 +22,7 @@ from penstock.pipelines.centrality.options import (
     OF_PATHS,
     CentralityOptions,
 )
-from penstock.pipelines.centrality.output import CentralityWriter, save_manifest
+from penstock.pipelines.centrality.output import is_done, save_manifest
 from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.centrality.sources import (
@@ -71,11 +71,10 @@ def compute_graphs(
     if isinstance(source, DirectoryInput):
         keep_values(source.graph, options.node_values(), out.pieces)
     _refuse_too_large(workers, specs, options)
-    writer = CentralityWriter(out.pieces)
     base = None if options.base is None else Base.open(options.base, source, options)
-    task = CentralityTask(options, writer, workers.task_capacity.worker_memory, base)
+    task = CentralityTask(options, out.pieces, workers.task_capacity.worker_memory, base)
     read = time.monotonic()
-    todo = [n for n in range(len(specs)) if not writer.done(n)]
+    todo = [n for n in range(len(specs)) if not is_done(out.pieces, n)]
     missing = most_costly_first({n: specs[n] for n in todo})
     large = {n: spec for n, spec in missing.items() if spec.large}
     resumed = len(specs) - len(todo)
@@ -89,7 +88,7 @@ def compute_graphs(
         "metrics": list(options.names),
         "options": out.options,
     }
-    counted = save_manifest(out, writer, specs, about)
+    counted = save_manifest(out, specs, about)
     kept = counted.pop("taken_over")
     from_base = None  # PageRank of one graph begins with the base's, and keeps nothing
     if base is not None and not source.one:
@@ -260,7 +259,7 @@ def _compute_large(
 
     Return the number of shares that existed already.
     """
-    options, records = task.options, task.writer.records
+    options, records = task.options, task.records
     cut: dict[int, tuple[Shares, str | None]] = {}
     if shares is not None:
         cut[0] = shares, None

@@ -15,7 +15,7 @@ from penstock.arrays import Array
 from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.compute import compute
+from penstock.pipelines.centrality.compute import REASONS, compute
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import bad_weights
 
@@ -97,16 +97,9 @@ def centrality_of(given: Any, options: CentralityOptions) -> Any:
     if read.batch.directed and "triangles" in options.wanted:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
     found = compute(read.batch, options, options.wanted)
-    if len(found.unfinished):
-        raise InputError(
-            f"PageRank of graph {found.unfinished[0]} did not converge",
-            remedy="Allow more iterations with max_iter, or a larger tol",
-        )
-    if len(found.uncounted):
-        raise InputError(
-            f"betweenness of graph {found.uncounted[0]}: two nodes have more shortest paths than a "
-            "float can count"
-        )
+    for metric, some in found.lacking.items():
+        if len(some):
+            raise InputError(f"graph {some[0]}: {REASONS[metric]}")
     results: list[dict[str, Any]] = [{} for _ in graphs]
     for metric, values in found.nodes.items():
         for result, by_node in zip(results, read.by_node(values), strict=True):

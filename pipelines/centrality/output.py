@@ -11,7 +11,6 @@ failures.parquet            graph_id, reason: graphs, or metrics of them, that c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from penstock.files import FileEntry, atomic, file_entry, file_table, part_name,
 from penstock.formats import Format
 from penstock.output import Output, Pieces
 from penstock.pipelines.centrality.base import Known
-from penstock.pipelines.centrality.compute import Columns
+from penstock.pipelines.centrality.compute import REASONS, Columns
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 
 FORMAT = Format(
@@ -36,78 +35,64 @@ FORMAT = Format(
 )
 
 
-@dataclass(frozen=True)
-class CentralityWriter:
-    """Writes the parts of one job, from any process, any number of times."""
-
-    records: Pieces
-
-    def save(
-        self,
-        number: int,
-        piece: Piece,
-        found: Columns,
-        distances: Array | None,
-        structure: Array | None = None,
-        known: Known | None = None,
-    ) -> None:
-        """Write the results of a piece, and record that."""
-        result, name = self.records.result, f"{part_name(number)}.parquet"
-        sizes = piece.sizes
-        failed = np.zeros(len(sizes), bool)
-        failed[list(piece.failed)] = True
-        of_nodes = np.repeat(np.arange(len(sizes)), sizes)
-        unfinished, uncounted = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
-        unfinished[found.unfinished] = True
-        uncounted[found.uncounted] = True
-        lacking = {"pagerank": unfinished, "betweenness": uncounted}
-        columns = _named(piece, of_nodes) | {"node": piece.nodes}
-        for metric, values in found.nodes.items():
-            missing = failed | lacking[metric] if metric in lacking else failed
-            each = (
-                missing[of_nodes] if missing.any() else None
-            )  # seldom: only then this many are looked up
-            columns[metric] = as_arrow(np.ascontiguousarray(values), each)
-        files = [_write(result, f"nodes/{name}", columns)]
-        columns = _named(piece, np.arange(len(sizes)))
-        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(piece.edges)}
-        columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
-        files.append(_write(result, f"graphs/{name}", columns))
-        if found.edges is not None:
-            ends = _edge_columns(piece, found.edges, failed | uncounted)
-            files.append(_write(result, f"edges/{name}", ends))
-        if distances is not None:
-            files.append(save_npy(result, f"distances/{number:05d}.npy", distances))
-        if structure is not None:
-            structure[failed | unfinished | uncounted, :2] = 0
-            files.append(save_npy(result, f"structure/{number:05d}.npy", structure))
-        reasons = dict(piece.failed)
-        for graph in found.unfinished:
-            reasons.setdefault(int(graph), "pagerank did not converge within --max-iter")
-        for graph in found.uncounted:
-            reason = "betweenness: two nodes have more shortest paths than a float can count"
-            if int(graph) not in piece.failed:
-                also = reasons.get(int(graph))
-                reasons[int(graph)] = f"{also}; {reason}" if also else reason
-        counts = {
-            "graphs": len(sizes),
-            "nodes": int(sizes.sum()),
-            "taken_over": 0 if known is None else int(known.mask.sum()),
-            "failures": [[graph, reason] for graph, reason in sorted(reasons.items())],
-        }
-        self.records.save(part_name(number), counts, files)
-
-    def done(self, number: int) -> bool:
-        """Return whether a part is complete."""
-        return self.records.done(part_name(number), "graphs", "nodes", "taken_over", "failures")
+def save_results(
+    records: Pieces,
+    number: int,
+    piece: Piece,
+    found: Columns,
+    distances: Array | None,
+    structure: Array | None = None,
+    known: Known | None = None,
+) -> None:
+    """Write the results of a piece, and record that."""
+    result, name = records.result, f"{part_name(number)}.parquet"
+    sizes = piece.sizes
+    failed = np.zeros(len(sizes), bool)
+    failed[list(piece.failed)] = True
+    of_nodes = np.repeat(np.arange(len(sizes)), sizes)
+    lacking = {metric: failed.copy() for metric in found.lacking}
+    for metric, graphs in found.lacking.items():
+        lacking[metric][graphs] = True
+    columns = _named(piece, of_nodes) | {"node": piece.nodes}
+    for metric, values in found.nodes.items():
+        missing = lacking.get(metric, failed)
+        # Seldom: only then this many are looked up.
+        each = missing[of_nodes] if missing.any() else None
+        columns[metric] = as_arrow(np.ascontiguousarray(values), each)
+    files = [_write(result, f"nodes/{name}", columns)]
+    columns = _named(piece, np.arange(len(sizes)))
+    columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(piece.edges)}
+    columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
+    files.append(_write(result, f"graphs/{name}", columns))
+    if found.edges is not None:
+        ends = _edge_columns(piece, found.edges, lacking["betweenness"])
+        files.append(_write(result, f"edges/{name}", ends))
+    if distances is not None:
+        files.append(save_npy(result, f"distances/{number:05d}.npy", distances))
+    if structure is not None:
+        for missing in (failed, *lacking.values()):
+            structure[missing, :2] = 0
+        files.append(save_npy(result, f"structure/{number:05d}.npy", structure))
+    reasons = dict(piece.failed)
+    for metric, reason in REASONS.items():
+        for graph in map(int, found.lacking.get(metric, ())):
+            if graph not in piece.failed:
+                reasons[graph] = f"{reasons[graph]}; {reason}" if graph in reasons else reason
+    counts = {
+        "graphs": len(sizes),
+        "nodes": int(sizes.sum()),
+        "taken_over": 0 if known is None else int(known.mask.sum()),
+        "failures": [[graph, reason] for graph, reason in sorted(reasons.items())],
+    }
+    records.save(part_name(number), counts, files)
 
 
-def save_manifest(
-    out: Output,
-    writer: CentralityWriter,
-    specs: list[PieceSpec],
-    about: dict[str, Any],
-) -> dict[str, Any]:
+def is_done(records: Pieces, number: int) -> bool:
+    """Return whether a part is complete."""
+    return records.done(part_name(number), "graphs", "nodes", "taken_over", "failures")
+
+
+def save_manifest(out: Output, specs: list[PieceSpec], about: dict[str, Any]) -> dict[str, Any]:
     """Write failures.parquet, describe the output, and return the sums over all parts."""
     import pyarrow as pa
 
@@ -116,7 +101,7 @@ def save_manifest(
     ids: list[Any] = []
     reasons: list[str] = []
     for number, spec in enumerate(specs):
-        counts, entries = writer.records.load(part_name(number))
+        counts, entries = out.pieces.load(part_name(number))
         files += entries
         failures = counts["failures"]
         if failures and spec.ids is not None:
@@ -129,7 +114,7 @@ def save_manifest(
         columns["graph_id"] = pa.chunked_array(ids, specs[0].ids.type)
     # Arrow imports pandas to make an array of a list.
     columns["reason"] = pa.array(reasons, pa.string()) if reasons else pa.nulls(0, pa.string())
-    files.append(_write(writer.records.result, "failures.parquet", columns))
+    files.append(_write(out.pieces.result, "failures.parquet", columns))
     total["failed"] = len(reasons)
     out.describe(FORMAT, {**about, **total, "files": file_table(files)})
     return {**total, "bytes": sum(file.bytes for file in files)}

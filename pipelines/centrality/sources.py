@@ -14,7 +14,6 @@ from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths
 from penstock.output import Pieces
 from penstock.pipelines.centrality.compute import (
-    EMPTY,
     Columns,
     compute,
     of_searches,
@@ -179,7 +178,8 @@ def keep_rows(records: Pieces, piece: int, found: Columns) -> None:
     for name, values in found.nodes.items():
         save_npy(records.folder, f"{rows_name(piece)}-{name}.npy", values)
     graphs = {name: values.tolist() for name, values in found.graphs.items()}
-    about = {"nodes": list(found.nodes), "graphs": graphs, "unfinished": found.unfinished.tolist()}
+    lacking = {name: some.tolist() for name, some in found.lacking.items()}
+    about = {"nodes": list(found.nodes), "graphs": graphs, "lacking": lacking}
     records.save(rows_name(piece), about, [])
 
 
@@ -187,11 +187,10 @@ def kept_rows(records: Pieces, piece: int) -> Columns:
     """Return what ``keep_rows`` was given."""
     about, _ = records.load(rows_name(piece))
     files = {name: records.folder / f"{rows_name(piece)}-{name}.npy" for name in about["nodes"]}
-    return replace(
-        EMPTY,
+    return Columns(
         nodes={name: np.asarray(load_npy(file)) for name, file in files.items()},
         graphs={name: np.array(values) for name, values in about["graphs"].items()},
-        unfinished=np.array(about["unfinished"], np.int64),
+        lacking={name: np.array(some, np.int64) for name, some in about["lacking"].items()},
     )
 
 

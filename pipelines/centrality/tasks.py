@@ -15,8 +15,9 @@ from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.ranks import Ranks
 from penstock.limits import cores
+from penstock.output import Pieces
 from penstock.pipelines.centrality.base import Base, structures_of
-from penstock.pipelines.centrality.compute import EMPTY, Columns, compute, compute_rows
+from penstock.pipelines.centrality.compute import Columns, compute, compute_rows
 from penstock.pipelines.centrality.node_values import kept_values
 from penstock.pipelines.centrality.options import (
     IN_ROWS,
@@ -25,7 +26,7 @@ from penstock.pipelines.centrality.options import (
     STRONG,
     CentralityOptions,
 )
-from penstock.pipelines.centrality.output import CentralityWriter
+from penstock.pipelines.centrality.output import save_results
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
@@ -64,7 +65,7 @@ class CentralityTask:
     """
 
     options: CentralityOptions
-    writer: CentralityWriter
+    records: Pieces
     memory: int
     base: Base | None = None
 
@@ -165,18 +166,20 @@ def _compute_piece(
         found, distances = _computed(task, batch, task.options.wanted, turn)
         if known is not None:
             found = known.joined(piece.batch, found)
-        task.writer.save(number, piece, found, distances, structure, known)
+        save_results(task.records, number, piece, found, distances, structure, known)
 
 
 def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int) -> None:
     """Compute the rest of one graph once all shares of its sources exist, and write it."""
-    records = task.writer.records
+    records = task.records
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
         if piece.failed:
-            task.writer.save(number, piece, without_columns(piece.batch, task.options), None)
+            save_results(
+                task.records, number, piece, without_columns(piece.batch, task.options), None
+            )
             return
-        wanted, distances, found = task.options.wanted, None, EMPTY
+        wanted, distances, found = task.options.wanted, None, Columns()
         if wanted & OF_PATHS:
             shares = Shares.load(records, number, count)
             found = from_shares(records, number, shares, piece.batch, task.options)
@@ -190,7 +193,7 @@ def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int)
         if rest or task.options.distances:
             more, distances = _rest(task, piece, rest)
             found = found.joined(more)
-        task.writer.save(number, piece, found, distances)
+        save_results(task.records, number, piece, found, distances)
 
 
 def _rest(
@@ -223,7 +226,7 @@ def compute_on_ranks(
         piece = spec.read(weighted=task.options.weighted)
         found = _in_rows(task, spec, piece, task.options.wanted & IN_ROWS, threads, comm)
     if comm.rank == 0:
-        keep_rows(task.writer.records, number, found)
+        keep_rows(task.records, number, found)
 
 
 def _in_rows(
@@ -234,7 +237,7 @@ def _in_rows(
     threads: int | None = None,
     ranks: Ranks | None = None,
 ) -> Columns:
-    values = kept_values(task.options.node_values(), task.writer.records)
+    values = kept_values(task.options.node_values(), task.records)
     start = _start(task, piece) if "pagerank" in wanted else None
     if start is not None:
         values["start"] = start
@@ -265,7 +268,7 @@ def _rows(
     that exceed memory."""
     if resources().device is None:
         on_disk = spec.in_edges_on_disk(task.options, task.memory)
-        in_edges = TemporaryFolder("in-edges", task.writer.records.folder)
+        in_edges = TemporaryFolder("in-edges", task.records.folder)
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.rows, folder
         return
