@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +31,15 @@ from penstock.pipelines.centrality.compute import (
     ranks_of_rows,
 )
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch, is_networkx
-from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
-from penstock.pipelines.centrality.pieces import (
-    LARGE_ITEMS,
-    gpu_bytes,
+from penstock.pipelines.centrality.one_graph import (
+    OneGraph,
+    bad_weight,
+    bad_weights,
     on_device,
-    rows_on_device,
 )
-from penstock.sizes import does_not_fit
+from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
 from penstock.threads import spread
-from penstock.workers.resources.device import computes_on_gpu, gpu, to_device
-from penstock.workers.resources.pool import gpu_memory
-from penstock.workers.resources.upload import upload_rows
+from penstock.workers.resources.device import to_device
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -52,143 +48,42 @@ _SHARES = 64  # of the sources of shortest paths; they depend on the graph alone
 _SHARE_COST = 1e7  # nodes and edges times sources
 
 
-@dataclass(frozen=True, eq=False)
-class OneGraph:
-    """A graph of any kind, as kernels take it.
+def one_graph(graph: Any, *, directed: bool | None = None, weighted: bool = False) -> OneGraph:
+    """Return a graph of any kind that ``pagerank`` describes."""
+    if isinstance(graph, OneGraph):
+        return graph
+    if is_networkx(graph):
+        _refuse_directed(directed, "a graph of NetworkX, which records it")
+        return of_networkx(graph, "weight" if weighted else None)
+    from penstock.graph import Graph
 
-    rows      its row ranges, which may be mapped, with weights if they are used
-    directed  whether edges have a direction; otherwise all are stored at both ends
-    find      returns the numbers of nodes by their names, -1: unknown; None: numbers are names
-    """
-
-    rows: Sequence[CSR]
-    directed: bool
-    find: Callable[[list[Any]], Array] | None = None
-    made: GraphBatch | None = None
-
-    @staticmethod
-    def of(graph: Any, *, directed: bool | None = None, weighted: bool = False) -> OneGraph:
-        """Return a graph of any kind that ``pagerank`` describes."""
-        if isinstance(graph, OneGraph):
-            return graph
-        if is_networkx(graph):
-            _refuse_directed(directed, "a graph of NetworkX, which records it")
-            return of_networkx(graph, "weight" if weighted else None)
-        from penstock.graph import Graph
-
-        if isinstance(graph, str | os.PathLike | Graph):
-            return _of_directory(
-                Graph.open(graph if isinstance(graph, Graph) else Path(graph)),
-                directed,
-                weighted=weighted,
-            )
-        if isinstance(graph, CSR):
-            csr = graph
-        elif hasattr(graph, "tocsr"):
-            csr = _of_matrix(graph)
-        elif isinstance(graph, tuple) and len(graph) in (2, 3):
-            csr = _of_edges(*graph, directed=bool(directed))
-        else:
-            raise UsageError(
-                "the first argument is not a graph",
-                expected="a directory, Graph, CSR, SciPy matrix, (sources, targets), (sources, "
-                "targets, weights) or graph of NetworkX",
-                got=type(graph).__name__,
-            )
-        _check_rows(csr)
-        if not directed and not isinstance(graph, tuple):
-            _check_both_ways(csr, weighted=weighted)
-        if weighted:
-            if csr.weights is None:
-                raise UsageError("the graph has no weights", remedy="Leave weighted out")
-            _check_weights(csr.weights)
-        return OneGraph([csr if weighted else replace(csr, weights=None)], bool(directed))
-
-    @staticmethod
-    def of_batch(batch: GraphBatch) -> OneGraph:
-        """Return a batch of one graph."""
-        weights = batch.weights if batch.sums is None else batch.sums
-        rows = [CSR(batch.indptr, batch.indices, weights=weights)]
-        return OneGraph(rows, batch.directed, made=batch)
-
-    @property
-    def weighted(self) -> bool:
-        """Whether edges have weights, and they are used."""
-        return any(each.weights is not None for each in self.rows)
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-        return sum(each.rows for each in self.rows)
-
-    @property
-    def edges(self) -> int:
-        """Number of edges as they are stored."""
-        return sum(each.edges for each in self.rows)
-
-    def numbers(self, what: str, nodes: Any) -> Array:
-        """Return the numbers of the nodes that a caller names."""
-        listed = list(nodes)
-        if not listed:
-            return _NO_EDGES[0]
-        found = np.full(len(listed), -1)
-        if self.find is not None:
-            found = self.find(listed)
-        elif (given := np.asarray(listed)).dtype.kind in "iu":
-            found = np.where((given >= 0) & (given < self.nodes), given, -1).astype(np.int64)
-        unknown = np.flatnonzero(found < 0)
-        if len(unknown):
-            got = repr(listed[unknown[0]])
-            raise UsageError(f"{what} has a node that the graph lacks", got=got)
-        return found
-
-    def on_gpu(self, metric: str, device: str) -> bool:
-        """Return whether to compute this metric on this process' GPU; ``auto``: if the graph is
-        large, and fits there."""
-        if device == "auto":
-            if self.nodes + self.edges <= LARGE_ITEMS or not gpu():
-                return False
-        elif not computes_on_gpu(
-            device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
-        ):
-            return False
-        given = {"directed": self.directed, "weighted": self.weighted}
-        needs, there = gpu_bytes(self.nodes, self.edges, frozenset({metric}), **given), gpu_memory()
-        if needs > there and device == "gpu":
-            what = f"a graph of {self.nodes:,} nodes and {self.edges:,} edges"
-            raise does_not_fit(what, "on a GPU", needs, there, remedy="Give device='cpu'")
-        return needs <= there
-
-    def searched_on_gpu(self, metric: str, device: str) -> bool:
-        """Return the same of a metric that searches for shortest paths."""
-        weighted = self.weighted if self.made is None else self.made.weights is not None
-        if weighted and device == "gpu":
-            raise UsageError(f"weighted {metric} of one graph is computed on cores, not on a GPU")
-        return not weighted and self.on_gpu(metric, device)
-
-    def rows_for(self, metric: str, device: str) -> Sequence[CSR]:
-        """Return the rows where this metric is computed."""
-        if not self.on_gpu(metric, device):
-            return self.rows
-        return upload_rows(self.rows, weighted=True)
-
-    def merged_on_gpu(self) -> GraphBatch:
-        """Return the graph without weights on this process' GPU, with parallel edges merged."""
-        return rows_on_device(self.rows, lambda: self.batch, directed=self.directed)
-
-    @cached_property
-    def batch(self) -> GraphBatch:
-        """The graph in memory, with parallel edges merged."""
-        if self.made is not None:
-            return self.made
-        from penstock.pipelines.centrality.inputs.directory import batch_of
-
-        csr = CSR.concatenate(self.rows) if self.rows else CSR.from_edges(*_NO_EDGES, 0)
-        ptr = np.array([0, csr.rows])
-        return batch_of(csr, ptr, weighted=self.weighted, directed=self.directed)[0]
-
-
-_NO_EDGES = np.empty(0, np.int64), np.empty(0, np.int64)
+    if isinstance(graph, str | os.PathLike | Graph):
+        return _of_directory(
+            Graph.open(graph if isinstance(graph, Graph) else Path(graph)),
+            directed,
+            weighted=weighted,
+        )
+    if isinstance(graph, CSR):
+        csr = graph
+    elif hasattr(graph, "tocsr"):
+        csr = _of_matrix(graph)
+    elif isinstance(graph, tuple) and len(graph) in (2, 3):
+        csr = _of_edges(*graph, directed=bool(directed))
+    else:
+        raise UsageError(
+            "the first argument is not a graph",
+            expected="a directory, Graph, CSR, SciPy matrix, (sources, targets), (sources, "
+            "targets, weights) or graph of NetworkX",
+            got=type(graph).__name__,
+        )
+    _check_rows(csr)
+    if not directed and not isinstance(graph, tuple):
+        _check_both_ways(csr, weighted=weighted)
+    if weighted:
+        if csr.weights is None:
+            raise UsageError("the graph has no weights", remedy="Leave weighted out")
+        _check_weights(csr.weights)
+    return OneGraph([csr if weighted else replace(csr, weights=None)], bool(directed))
 
 
 def pagerank(
@@ -252,7 +147,7 @@ def pagerank(
     >>> pagerank("follows", tol=1e-12)
     >>> pagerank((sources, targets), directed=True, personalization={5: 1})
     """
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     if dtype not in ("float32", "float64"):
         raise UsageError("dtype of PageRank", expected="'float32' or 'float64'", got=repr(dtype))
     given = personalization, max_iter, tol, nstart, dangling, device
@@ -307,20 +202,20 @@ def components(graph: Any, *, directed: bool | None = None, device: str = "auto"
     Array
         (nodes,) integers: 0, 1, ... in the order of the components' first nodes.
     """
-    one = OneGraph.of(graph, directed=directed)
+    one = one_graph(graph, directed=directed)
     rows = one.rows_for("component", device)
     return labels_of_rows("components", rows, symmetric=not one.directed)
 
 
 def strong_components(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the strongly connected component of each node; as ``components``."""
-    one = OneGraph.of(graph, directed=directed)
+    one = one_graph(graph, directed=directed)
     return labels_of_rows("strong_components", one.rows_for(STRONG, device))
 
 
 def triangles(graph: Any, *, device: str = "auto") -> Array:
     """Return the number of triangles of each node of an undirected graph; loops are ignored."""
-    one = OneGraph.of(graph)
+    one = one_graph(graph)
     if one.directed:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
     return np.asarray(closed_walks(one, device).closed // 2)
@@ -328,7 +223,7 @@ def triangles(graph: Any, *, device: str = "auto") -> Array:
 
 def clustering(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the clustering coefficient of each node, of a directed graph Fagiolo's."""
-    one = OneGraph.of(graph, directed=directed)
+    one = one_graph(graph, directed=directed)
     return rules.clustering(closed_walks(one, device), directed=one.directed)
 
 
@@ -379,7 +274,7 @@ def communities(
     if not 0 <= resolution < np.inf or (method == "labels" and resolution != 1):
         expected = "1 for labels, otherwise a number of 0 or above"
         raise UsageError("bad resolution", expected=expected, got=str(resolution))
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
 
 
@@ -407,7 +302,7 @@ def closeness(
     Array
         (nodes,) float64.
     """
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     return rules.closeness(_all_paths(one, device), np.array([0, one.nodes]), improved=wf_improved)
 
 
@@ -415,7 +310,7 @@ def harmonic(
     graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
 ) -> Array:
     """Return the harmonic centrality of each node; arguments as for ``closeness``."""
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     return _all_paths(one, device).inverse
 
 
@@ -423,7 +318,7 @@ def eccentricity(
     graph: Any, *, weighted: bool = False, directed: bool | None = None, device: str = "auto"
 ) -> Array:
     """Return the eccentricity of each node, infinite if it does not reach all others."""
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     return _all_paths(one, device).eccentricity
 
 
@@ -465,7 +360,7 @@ def betweenness(
     Array
         (nodes,) float64; not finite if two nodes have more shortest paths than a float can count.
     """
-    one = OneGraph.of(graph, directed=directed, weighted=weighted)
+    one = one_graph(graph, directed=directed, weighted=weighted)
     chosen = None if sources is None else np.unique(one.numbers("sources", sources))
     if one.searched_on_gpu("betweenness", device):
         batch = one.merged_on_gpu()
@@ -639,8 +534,6 @@ def _check_both_ways(csr: CSR, *, weighted: bool) -> None:
 
 
 def _check_weights(weights: Array | None) -> None:
-    from penstock.pipelines.centrality.pieces import bad_weight, bad_weights
-
     if weights is not None and len(bad := bad_weights(weights)):
         raise InputError(
             "weights are not lengths",

@@ -29,7 +29,7 @@ from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.pipelines.centrality import functions
 from penstock.pipelines.centrality.compute import communities_of
-from penstock.pipelines.centrality.functions import OneGraph
+from penstock.pipelines.centrality.one_graph import OneGraph
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Arguments that the kernels do not support, unless they are None.

@@ -16,8 +16,8 @@ from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import REASONS, compute
+from penstock.pipelines.centrality.one_graph import bad_weights
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import bad_weights
 
 
 @dataclass(frozen=True, eq=False)

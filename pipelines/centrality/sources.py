@@ -19,13 +19,14 @@ from penstock.pipelines.centrality.compute import (
     of_searches,
     passages_of,
 )
+from penstock.pipelines.centrality.one_graph import on_device
 from penstock.pipelines.centrality.options import (
     OF_DISTANCES,
     OF_PATHS,
     OF_PATHS_THROUGH,
     CentralityOptions,
 )
-from penstock.pipelines.centrality.pieces import PieceSpec, on_device, rows_on_device
+from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
@@ -148,7 +149,7 @@ def sum_share(
             return read.batch
         if options.weighted:
             return on_device(read.batch)
-        return rows_on_device(read.rows, lambda: read.batch, directed=read.directed)
+        return read.one.merged_on_gpu()
 
     sources = Shares.load(records, piece, count).share(number)
     key = ("centrality", version, piece, options.weighted)

@@ -19,6 +19,7 @@ from penstock.output import Pieces
 from penstock.pipelines.centrality.base import Base, structures_of
 from penstock.pipelines.centrality.compute import Columns, compute, compute_rows
 from penstock.pipelines.centrality.node_values import kept_values
+from penstock.pipelines.centrality.one_graph import on_device
 from penstock.pipelines.centrality.options import (
     IN_ROWS,
     OF_PATHS,
@@ -31,10 +32,7 @@ from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
     device_bytes,
-    gpu_bytes,
     matrix_bytes,
-    on_device,
-    rows_on_device,
 )
 from penstock.pipelines.centrality.sources import (
     Shares,
@@ -200,20 +198,17 @@ def _rest(
     task: CentralityTask, piece: Piece, wanted: frozenset[str]
 ) -> tuple[Columns, Array | None]:
     """Compute other metrics of one graph; of one that only a GPU needs, the host makes no batch."""
-    of_triangles = wanted <= OF_TRIANGLES and not piece.directed and not task.options.distances
+    of_triangles = wanted <= OF_TRIANGLES and not piece.one.directed and not task.options.distances
     if resources().device is None or not of_triangles:
         return _computed(task, piece.batch, wanted, nullcontext(), None)
     with _on_gpu(task, piece, wanted):
-        batch = rows_on_device(piece.rows, lambda: piece.batch, directed=False)
-        return compute(batch, task.options, wanted), None
+        return compute(piece.one.merged_on_gpu(), task.options, wanted), None
 
 
 @contextmanager
 def _on_gpu(task: CentralityTask, piece: Piece, wanted: frozenset[str]) -> Iterator[None]:
     """Wait for the GPU memory of metrics of one graph."""
-    nodes, edges = len(piece.nodes), sum(each.edges for each in piece.rows)
-    given = {"directed": piece.directed, "weighted": task.options.weighted}
-    size = gpu_bytes(nodes, edges, wanted, parts=task.options.parts, **given)
+    size = piece.one.gpu_bytes(wanted, task.options.parts)
     with _streams.hold(size, resources().memory_bytes() // 2):
         yield
 
@@ -249,7 +244,7 @@ def _in_rows(
             task.options,
             wanted,
             values,
-            directed=piece.directed,
+            directed=piece.one.directed,
             folder=folder,
             threads=threads,
             ranks=ranks,
@@ -270,11 +265,11 @@ def _rows(
         on_disk = spec.in_edges_on_disk(task.options, task.memory)
         in_edges = TemporaryFolder("in-edges", task.records.folder)
         with in_edges if on_disk else nullcontext() as folder:
-            yield piece.rows, folder
+            yield piece.one.rows, folder
         return
     with _on_gpu(task, piece, wanted):
-        share = None if piece.directed else ranks  # then each takes its in-edges from all
-        yield upload_rows(piece.rows, weighted=True, ranks=share), None
+        share = None if piece.one.directed else ranks  # then each takes its in-edges from all
+        yield upload_rows(piece.one.rows, weighted=True, ranks=share), None
 
 
 def _computed(

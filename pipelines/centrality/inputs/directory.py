@@ -21,23 +21,21 @@ from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
+from penstock.pipelines.centrality.one_graph import (
+    ARRAYS,
+    OneGraph,
+    bad_weight,
+    bad_weights,
+    batch_of,
+    gpu_bytes,
+)
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
     IN_ROWS,
     OF_PATHS,
     CentralityOptions,
 )
-from penstock.pipelines.centrality.pieces import (
-    ARRAYS,
-    Piece,
-    PieceSpec,
-    bad_weight,
-    bad_weights,
-    costs_of,
-    cut,
-    gpu_bytes,
-    without_bad_weights,
-)
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec, costs_of, cut
 from penstock.workers.resources.cache import DeviceCache
 
 if TYPE_CHECKING:
@@ -189,21 +187,20 @@ class DirectoryPiece(PieceSpec):
         nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
         if self.ids is None:
             # The client has checked the weights.
-            mapped = shards_of(graph, weighted=weighted)
-            whole = partial(_whole, graph, self.ptr, weighted=weighted)
-            if self.joined is not None:
-                whole = partial(_mapped, self.joined, directed=directed)
-            return Piece(whole, {}, None, nodes, mapped, directed=directed)
+            made = None if self.joined is None else _mapped(self.joined, directed=directed)
+            one = OneGraph(shards_of(graph, weighted=weighted), directed, made=made)
+            return Piece(one, {}, None, nodes)
         rows = CSR(np.zeros(1, np.int64), np.empty(0, np.int32))
         if self.shard is not None:
             start = graph.manifest.shards[self.shard].start
             rows = graph.shard(self.shard).row_range(low - start, high - start)
-        batch, failed = batch_of(rows, self.ptr - low, weighted=weighted, directed=directed)
+        rows = rows if weighted else replace(rows, weights=None)
+        batch, failed = batch_of(rows, self.ptr - low, directed=directed)
         return Piece(batch, failed, self.ids, nodes)
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
         """Write the shards of one graph as one, which all workers map; a single one is mapped."""
-        if self.ids is not None or len(piece.rows) < 2:
+        if self.ids is not None or len(piece.one.rows) < 2:
             return self
         for name in ARRAYS:
             if (array := getattr(piece.batch, name)) is not None:
@@ -249,11 +246,6 @@ def shards_of(graph: Graph, *, weighted: bool) -> list[CSR]:
     """Return the rows of a graph, mapped, with their weights if these are used."""
     shards = [graph.shard(number) for number in range(graph.num_shards)]
     return shards if weighted else [replace(each, weights=None) for each in shards]
-
-
-def _whole(graph: Graph, ptr: Array, *, weighted: bool) -> GraphBatch:
-    """Return a graph in memory."""
-    return batch_of(graph.csr(), ptr, weighted=weighted, directed=graph.manifest.directed)[0]
 
 
 def _mapped(stem: Path, *, directed: bool) -> GraphBatch:
@@ -318,34 +310,3 @@ def _read_ids(path: Path, version: str, group: int) -> pa.Array:
     with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
         found = file.read_row_group(group, columns=["id"], use_threads=False).column(0)
     return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
-
-
-def batch_of(
-    rows: CSR, ptr: Array, *, weighted: bool, directed: bool
-) -> tuple[GraphBatch, dict[int, str]]:
-    """Return the batch of some rows, parallel edges merged, and the graphs that failed."""
-    from penstock.kernels.cpu.small_graphs import parallel_edges
-
-    indptr = np.asarray(rows.indptr, np.int64)
-    indices = rows.indices
-    if rows.first_row:
-        indices = indices - indices.dtype.type(rows.first_row)
-    weights = sums = None
-    failed: dict[int, str] = {}
-    if weighted and rows.weights is not None:
-        weights, failed = without_bad_weights(np.asarray(rows.weights, np.float64), indptr[ptr])
-    if parallel_edges(indptr, indices):
-        owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        first = np.ones(len(indices), bool)
-        first[1:] = (indices[1:] != indices[:-1]) | (owner[1:] != owner[:-1])
-        starts = np.flatnonzero(first)
-        if weights is None:
-            sums = np.diff(starts, append=len(indices)).astype(np.float64)
-        else:
-            sums = np.add.reduceat(weights, starts)
-            weights = np.minimum.reduceat(weights, starts)
-        indices, owner = indices[starts], owner[starts]
-        counts = np.bincount(owner, minlength=len(indptr) - 1)
-        indptr = offsets_of(counts)
-    indices = np.asarray(indices)
-    return GraphBatch(ptr, indptr, indices, weights, directed=directed, sums=sums), failed

@@ -12,7 +12,8 @@ from penstock.arrow import as_numpy
 from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.pieces import ARRAYS, Piece, PieceSpec, without_bad_weights
+from penstock.pipelines.centrality.one_graph import ARRAYS, without_bad_weights
+from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.zoos.runs import GraphRange, Run
 
