@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import UsageError
+from penstock.files import save_npy
+from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import SCRATCH, GraphBatch
 from penstock.pipelines.centrality.options import IN_ROWS, OF_DISTANCES, OF_TRIANGLES, STRONG
@@ -162,6 +165,20 @@ def batch_of(rows: CSR, ptr: Array, *, directed: bool) -> tuple[GraphBatch, dict
         indptr = offsets_of(counts)
     indices = np.asarray(indices)
     return GraphBatch(ptr, indptr, indices, weights, directed=directed, sums=sums), failed
+
+
+def save_batch(batch: GraphBatch, stem: Path) -> None:
+    """Write the arrays of a batch, in files whose names begin with a stem."""
+    for name in ARRAYS:
+        if (array := getattr(batch, name)) is not None:
+            save_npy(stem.parent, f"{stem.name}-{name}.npy", array)
+
+
+def load_batch(stem: Path, *, directed: bool) -> GraphBatch:
+    """Return a batch that ``save_batch`` wrote, mapped."""
+    files = {name: stem.with_name(f"{stem.name}-{name}.npy") for name in ARRAYS}
+    arrays = {name: load_npy(file) for name, file in files.items() if file.exists()}
+    return GraphBatch(**arrays, directed=directed)
 
 
 def bad_weights(weights: Array) -> Array:

@@ -110,10 +110,10 @@ class PieceSpec(ABC):
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs; runs on a worker."""
 
-    def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
+    def keep(self, piece: Piece, stem: Path) -> PieceSpec:
         """Return an object that reads a large graph again, for every share of its sources.
 
-        piece  the graph that was read; stem: of files in ``folder``, if it has to be kept there
+        piece  the graph that was read; stem: of files to keep it in, if it has to be kept
         """
         return self
 

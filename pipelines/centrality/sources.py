@@ -126,7 +126,7 @@ def open_large(
     Return an object that reads it again, its numbers of nodes and edges, and why it failed.
     """
     found = spec.read(weighted=weighted)
-    spec = spec.keep(found, records.folder, f"large-{piece:05d}")
+    spec = spec.keep(found, records.folder / f"large-{piece:05d}")
     return spec, found.batch.nodes, len(found.batch.indices), found.failed.get(0)
 
 

@@ -16,18 +16,17 @@ from penstock.arrow import as_numpy, read_column, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, InputError
-from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
-from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.one_graph import (
-    ARRAYS,
     OneGraph,
     bad_weight,
     bad_weights,
     batch_of,
     gpu_bytes,
+    load_batch,
+    save_batch,
 )
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
@@ -187,7 +186,7 @@ class DirectoryPiece(PieceSpec):
         nodes, directed = _node_ids(graph, low, high), graph.manifest.directed
         if self.ids is None:
             # The client has checked the weights.
-            made = None if self.joined is None else _mapped(self.joined, directed=directed)
+            made = None if self.joined is None else load_batch(self.joined, directed=directed)
             one = OneGraph(shards_of(graph, weighted=weighted), directed, made=made)
             return Piece(one, {}, None, nodes)
         rows = CSR(np.zeros(1, np.int64), np.empty(0, np.int32))
@@ -198,14 +197,12 @@ class DirectoryPiece(PieceSpec):
         batch, failed = batch_of(rows, self.ptr - low, directed=directed)
         return Piece(batch, failed, self.ids, nodes)
 
-    def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
+    def keep(self, piece: Piece, stem: Path) -> PieceSpec:
         """Write the shards of one graph as one, which all workers map; a single one is mapped."""
         if self.ids is not None or len(piece.one.rows) < 2:
             return self
-        for name in ARRAYS:
-            if (array := getattr(piece.batch, name)) is not None:
-                save_npy(folder, f"{stem}-{name}.npy", array)
-        return replace(self, joined=folder / stem)
+        save_batch(piece.batch, stem)
+        return replace(self, joined=stem)
 
     def in_edges(self, options: CentralityOptions) -> int:
         """Return the bytes of in-edges that PageRank of one large graph makes."""
@@ -246,13 +243,6 @@ def shards_of(graph: Graph, *, weighted: bool) -> list[CSR]:
     """Return the rows of a graph, mapped, with their weights if these are used."""
     shards = [graph.shard(number) for number in range(graph.num_shards)]
     return shards if weighted else [replace(each, weights=None) for each in shards]
-
-
-def _mapped(stem: Path, *, directed: bool) -> GraphBatch:
-    """Return a graph whose shards were joined, mapped."""
-    files = {name: stem.with_name(f"{stem.name}-{name}.npy") for name in ARRAYS}
-    arrays = {name: load_npy(file) for name, file in files.items() if file.exists()}
-    return GraphBatch(**arrays, directed=directed)
 
 
 def check_weights(path: str, number: int) -> str | None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrow import as_numpy
-from penstock.files import save_npy
-from penstock.graph import load_npy
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.pipelines.centrality.one_graph import ARRAYS, without_bad_weights
+from penstock.pipelines.centrality.one_graph import load_batch, save_batch, without_bad_weights
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.zoos.runs import GraphRange, Run
@@ -52,23 +50,19 @@ class TablePiece(PieceSpec):
         nodes = as_user_has_them(read.ids.to_arrow(), unsigned=self.unsigned)
         return Piece(batch, failed, self.ids, as_short(nodes))
 
-    def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:
+    def keep(self, piece: Piece, stem: Path) -> KeptPiece:
         """Write the graph that was read."""
-        for name in ARRAYS:
-            if (array := getattr(piece.batch, name)) is not None:
-                save_npy(folder, f"{stem}-{name}.npy", array)
-        SortedIds(piece.nodes).save(folder, f"{stem}-nodes")
+        save_batch(piece.batch, stem)
+        SortedIds(piece.nodes).save(stem.parent, f"{stem.name}-nodes")
         return KeptPiece(
             ids=self.ids,
             items=self.items,
             cost=self.cost,
             matrix=piece.batch.nodes**2,
             large=True,
-            folder=folder,
             stem=stem,
             directed=piece.batch.directed,
             failed=piece.failed,
-            added=piece.batch.sums is not None,
         )
 
 
@@ -76,19 +70,14 @@ class TablePiece(PieceSpec):
 class KeptPiece(PieceSpec):
     """A large graph that was read from tables and kept: .npy files of this stem."""
 
-    folder: Path
-    stem: str
+    stem: Path
     directed: bool
-    added: bool
     failed: dict[int, str]
 
     def read(self, *, weighted: bool) -> Piece:
         """Map it."""
-        there = {"weights": weighted, "sums": self.added}
-        names = [name for name in ARRAYS if there.get(name, True)]
-        arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
-        batch = GraphBatch(**arrays, directed=self.directed)
-        nodes = SortedIds.load(self.folder, f"{self.stem}-nodes").to_arrow()
+        batch = load_batch(self.stem, directed=self.directed)
+        nodes = SortedIds.load(self.stem.parent, f"{self.stem.name}-nodes").to_arrow()
         return Piece(batch, self.failed, self.ids, nodes)
 
 
