@@ -23,6 +23,7 @@ from penstock.pipelines.centrality.pieces import PieceSpec
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
+    from penstock.pipelines.etl.job import EtlJob
     from penstock.pipelines.job.workers import Workers
 
 
@@ -30,6 +31,7 @@ class CentralityInput(ABC):
     """The graphs of one run.
 
     path         of the input; bytes: its approximate size on disk
+    reader       the graph, or etl's job, which has the stamps of the files
     kind         its ``--format``; for directories graph or zoo
     searched     folders whose files are all read
     one          whether it is one graph: its results have no column of graphs
@@ -47,6 +49,7 @@ class CentralityInput(ABC):
     """
 
     path: str | Path
+    reader: Graph | EtlJob
     kind: str
     searched: list[str]
     bytes: int
@@ -68,11 +71,7 @@ class CentralityInput(ABC):
     def stamps(self) -> dict[str, Any]:
         """Return the stamps of its files and of those beside it, by path."""
         beside = {str(file): file_stamp(file) for file in self.beside if file.is_file()}
-        return {**self._stamps(), **beside}
-
-    @abstractmethod
-    def _stamps(self) -> dict[str, Any]:
-        """Return the stamps of its files, by path."""
+        return {**self.reader.stamps(), **beside}
 
     @abstractmethod
     def about(self) -> dict[str, Any]:

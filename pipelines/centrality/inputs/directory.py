@@ -54,7 +54,8 @@ class DirectoryInput(CentralityInput):
     edges: Array
 
     def __init__(self, graph: Graph, options: CentralityOptions) -> None:
-        self.graph, self.weighted, self.searched = graph, options.weighted, []
+        self.graph = self.reader = graph
+        self.weighted, self.searched = options.weighted, []
         self.path, self.one = graph.path, graph.manifest.graphs is None
         self.kind = "graph" if self.one else "zoo"
         self.directed = graph.manifest.directed
@@ -66,10 +67,6 @@ class DirectoryInput(CentralityInput):
             some = _node_ids(graph, 0, min(self.nodes, _SOME_IDS))
             self.id_bytes = math.ceil(written_bytes(some))
         self.specs: list[PieceSpec] = list(self._specs(options))
-
-    def _stamps(self) -> dict[str, Any]:
-        """Return the graph's."""
-        return self.graph.stamps()
 
     def about(self) -> dict[str, Any]:
         """Return its entry in centrality.json."""

@@ -55,7 +55,7 @@ class TableInput(CentralityInput):
         if options.format == "auto":
             kind = guess_format([path], EtlOptions(**given))
             given["format"] = kind if kind in ZOOS else "zoo"
-        self.job = job = EtlJob(path, EtlOptions(**given))
+        self.job = self.reader = job = EtlJob(path, EtlOptions(**given))
         if options.format == "auto" and isinstance(job.layout.graph, int) and not options.graph_id:
             raise UsageError(
                 f"{path} has no column named graph_id",
@@ -70,10 +70,6 @@ class TableInput(CentralityInput):
         self.directed, self.bytes = bool(job.options.directed), job.size
         self.scratch_bytes = job.scratch_bytes
         self.nodes = self.scratch_bytes // 64  # nodes have some edges each
-
-    def _stamps(self) -> dict[str, Any]:
-        """Return those of the files that exist."""
-        return self.job.stamps()
 
     def about(self) -> dict[str, Any]:
         """Return its entry in centrality.json."""
