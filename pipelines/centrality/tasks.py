@@ -201,16 +201,13 @@ def _rest(
     of_triangles = wanted <= OF_TRIANGLES and not piece.one.directed and not task.options.distances
     if resources().device is None or not of_triangles:
         return _computed(task, piece.batch, wanted, nullcontext(), None)
-    with _on_gpu(task, piece, wanted):
+    with _on_gpu(piece.one.gpu_bytes(wanted, task.options.parts)):
         return compute(piece.one.merged_on_gpu(), task.options, wanted), None
 
 
-@contextmanager
-def _on_gpu(task: CentralityTask, piece: Piece, wanted: frozenset[str]) -> Iterator[None]:
-    """Wait for the GPU memory of metrics of one graph."""
-    size = piece.one.gpu_bytes(wanted, task.options.parts)
-    with _streams.hold(size, resources().memory_bytes() // 2):
-        yield
+def _on_gpu(size: int) -> AbstractContextManager[None]:
+    """Wait for this much GPU memory, and a stream."""
+    return _streams.hold(size, resources().memory_bytes() // 2)
 
 
 def compute_on_ranks(
@@ -233,9 +230,8 @@ def _in_rows(
     ranks: Ranks | None = None,
 ) -> Columns:
     values = kept_values(task.options.node_values(), task.records)
-    start = _start(task, piece) if "pagerank" in wanted else None
-    if start is not None:
-        values["start"] = start
+    if task.base is not None and piece.graphs is None and "pagerank" in wanted:
+        values["start"] = task.base.ranks(piece.nodes)
     with _rows(task, spec, piece, wanted, ranks) as (rows, folder):
         if ranks is None:
             piece.count(rows)
@@ -267,7 +263,7 @@ def _rows(
         with in_edges if on_disk else nullcontext() as folder:
             yield piece.one.rows, folder
         return
-    with _on_gpu(task, piece, wanted):
+    with _on_gpu(piece.one.gpu_bytes(wanted, task.options.parts)):
         share = None if piece.one.directed else ranks  # then each takes its in-edges from all
         yield upload_rows(piece.one.rows, weighted=True, ranks=share), None
 
@@ -284,39 +280,19 @@ def _computed(
     turn     held while the piece computes on a core
     threads  that compute it on a CPU; None: all cores
     """
-    options = task.options
-    if options.distances:
-        size, graphs = matrix_bytes(batch.sizes, options), batch.graphs
-        if size > task.memory:
-            what = "the distances of all pairs of a graph"
-            what = what if graphs == 1 else f"those of {graphs} graphs"
-            remedy = f"{REMEDY}; or leave --distances out"
-            raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
-    if resources().device is None:
-        with turn:
-            return _of_batch(batch, options, wanted, threads)
-    size = device_bytes(batch) + _LAUNCH_BYTES
-    if options.distances:
-        size += matrix_bytes(batch.sizes, options)
-    with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(batch), options, wanted, threads)
-
-
-def _start(task: CentralityTask, piece: Piece) -> Array | None:
-    """Return the PageRank that the nodes of one graph had in the base."""
-    if task.base is None or piece.graphs is not None:
-        return None
-    return task.base.ranks(piece.nodes)
-
-
-def _of_batch(
-    batch: Any,
-    options: CentralityOptions,
-    wanted: frozenset[str],
-    threads: int | None,
-) -> tuple[Columns, Array | None]:
-    found = compute(batch, options, wanted, threads)
-    if not options.distances:
-        return found, None
-    distances = kernel("centrality", batch.indptr).distances(batch)
-    return found, to_host(distances)
+    options, device = task.options, resources().device
+    matrix = matrix_bytes(batch.sizes, options) if options.distances else 0
+    if matrix > task.memory:
+        what = "the distances of all pairs of a graph"
+        what = what if batch.graphs == 1 else f"those of {batch.graphs} graphs"
+        remedy = f"{REMEDY}; or leave --distances out"
+        raise does_not_fit(what, "in a worker's memory", matrix, task.memory, remedy=remedy)
+    size = device_bytes(batch) + _LAUNCH_BYTES + matrix
+    with turn if device is None else _on_gpu(size):
+        batch = batch if device is None else on_device(batch)
+        found = compute(batch, options, wanted, threads)
+        distances = None
+        if options.distances:
+            distances = to_host(kernel("centrality", batch.indptr).distances(batch))
+        del batch  # while its memory is held
+    return found, distances
