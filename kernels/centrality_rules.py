@@ -88,29 +88,46 @@ class Triangles(NamedTuple):
     mutual: Array
 
 
-def closeness(paths: Paths, ptr: Array, *, improved: bool = True) -> Array:
+def closeness(
+    paths: Paths, ptr: Array, *, improved: bool = True, others: Array | None = None
+) -> Array:
     """Return the closeness of each node, (nodes,) float64; 0 if no other node reaches it.
 
     improved  Wasserman and Faust's: times the share of the other nodes that reach it
+    others    (nodes,): the sources besides each node, if some were drawn [default: all]
     """
-    sizes = np.diff(ptr)
-    others = np.repeat(sizes - 1, sizes)
+    if others is None:
+        sizes = np.diff(ptr)
+        others = np.repeat(sizes - 1, sizes)
     found = np.divide(paths.reached, paths.total, out=np.zeros(len(others)), where=paths.total > 0)
     if improved:
         found *= np.divide(paths.reached, others, out=np.zeros(len(others)), where=others > 0)
     return found
 
 
-def betweenness_scale(ptr: Array, *, directed: bool, normalized: bool, endpoints: bool) -> Array:
+def betweenness_scale(
+    ptr: Array,
+    *,
+    directed: bool,
+    normalized: bool,
+    endpoints: bool,
+    sources: Array | None = None,
+) -> Array:
     """Return the factor of sums over sources for each graph, (graphs,) float64.
 
     The factor of edges is that of nodes with endpoints.
+
+    sources  (nodes,) float64: if some were drawn, those that count for each node; the factors are
+             then NetworkX's of each node, NaN without a source
     """
-    sizes = np.diff(ptr).astype(np.float64)
-    ends = sizes if endpoints else sizes - 1
-    scale = np.full(len(sizes), 1.0 if directed else 0.5)
-    if normalized:
-        scale = np.divide(1.0, ends * (ends - 1), out=scale, where=ends >= 2)
+    sizes = np.diff(ptr)
+    ends = (sizes if endpoints else sizes - 1).astype(np.float64)
+    if sources is not None:
+        ends = np.repeat(ends, sizes)
+    every = ends if sources is None else sources
+    ways = 1 if directed else 2
+    pairs = every * (ends - 1) if normalized else every * ways / np.maximum(ends, 1)
+    scale = np.divide(1.0, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
     return np.where(ends >= 2, scale, 1.0)
 
 

@@ -242,18 +242,30 @@ def of_searches(
     paths: Paths | None,
     passages: Array | None,
     arcs: Array | None,
+    drawn: Array | None = None,
 ) -> Columns:
     """Return the columns that follow from sums over the shortest paths of all sources.
 
     passages, arcs  sums of betweenness, of nodes and edges; arcs change in place
+    drawn           the sources of one graph, if not all nodes are: then values are estimates
     """
     ptr, wanted, results = to_host(batch.ptr), options.wanted, Columns(edges=arcs)
     sizes, nodes, graphs = np.diff(ptr), results.nodes, results.graphs
+    sources = others = None  # that count for a node
+    if drawn is not None:
+        sources = np.full(batch.nodes, float(len(drawn)))
+        others = sources.copy()
+        others[drawn] -= 1
     if paths is not None:
         if "closeness" in wanted:
-            nodes["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
+            found = closeness(paths, ptr, improved=options.wf_improved, others=others)
+            nodes["closeness"] = found
         if "harmonic" in wanted:
             nodes["harmonic"] = paths.inverse
+            if others is not None:
+                share = np.zeros(batch.nodes)
+                np.divide(paths.inverse, others, out=share, where=others > 0)
+                nodes["harmonic"] = share * (batch.nodes - 1)
         if "eccentricity" in wanted:
             nodes["eccentricity"] = paths.eccentricity
         if "diameter" in wanted:
@@ -261,12 +273,13 @@ def of_searches(
             graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
     if passages is not None:
         given = {"directed": batch.directed, "normalized": options.normalized}
-        scale = betweenness_scale(ptr, endpoints=options.endpoints, **given)
-        found = passages * np.repeat(scale, sizes)
-        of = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(found)), side="right") - 1
+        counted = sources if options.endpoints else others
+        scale = betweenness_scale(ptr, endpoints=options.endpoints, sources=counted, **given)
+        of = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(passages)), side="right") - 1
         results.lacking["betweenness"] = np.unique(of)
         if "betweenness" in wanted:
-            nodes["betweenness"] = found
+            scale = np.repeat(scale, sizes) if drawn is None else scale
+            nodes["betweenness"] = passages * scale
         if arcs is not None:
             scale = betweenness_scale(ptr, endpoints=True, **given)
             arcs *= np.repeat(scale, np.diff(to_host(batch.indptr)[ptr]))

@@ -228,47 +228,5 @@ def from_shares(
         passages = added(records, piece, shares, "betweenness")
     if "edge-betweenness" in options.wanted:
         arcs = added(records, piece, shares, "edges")
-    found, size = of_searches(batch, options, paths, passages, arcs), batch.nodes
-    if options.sampled and paths is not None:
-        found.nodes.update(_estimated(paths, shares, size, options))
-    if options.sampled and passages is not None and len(shares.listed) < size:
-        scale = sampled_scale(shares, size, options, directed=batch.directed)
-        found.nodes["betweenness"] = passages * scale
-    return found
-
-
-def _estimated(
-    paths: Paths, shares: Shares, size: int, options: CentralityOptions
-) -> dict[str, Array]:
-    """Return closeness and harmonic centrality, estimated from drawn sources except the node."""
-    others = np.full(size, len(shares.listed), np.float64)
-    others[shares.listed] -= 1
-    found = {}
-    if "closeness" in options.wanted:
-        near = np.divide(paths.reached, paths.total, out=np.zeros(size), where=paths.total > 0)
-        if options.wf_improved:
-            near *= np.divide(paths.reached, others, out=np.zeros(size), where=others > 0)
-        found["closeness"] = near
-    if "harmonic" in options.wanted:
-        share = np.divide(paths.inverse, others, out=np.zeros(size), where=others > 0)
-        found["harmonic"] = share * (size - 1)
-    return found
-
-
-def sampled_scale(
-    shares: Shares, size: int, options: CentralityOptions, *, directed: bool
-) -> Array:
-    """Return one factor per node, by which NetworkX scales the sums of ``k`` sources.
-
-    Without endpoints a drawn node has one source less: itself.
-    """
-    drawn, ends = len(shares.listed), size if options.endpoints else size - 1
-    factor = np.full(size, 1.0)
-    if ends < 2:
-        return factor
-    sources = np.full(size, float(drawn))
-    if not options.endpoints:
-        sources[shares.listed] -= 1
-    pairs = sources * (ends - 1) if options.normalized else sources * (1 if directed else 2) / ends
-    found: Array = np.divide(1.0, pairs, out=np.full(size, np.nan), where=pairs > 0)
-    return found
+    drawn = shares.listed if options.sampled else None
+    return of_searches(batch, options, paths, passages, arcs, drawn)

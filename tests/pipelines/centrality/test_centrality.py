@@ -12,10 +12,10 @@ import pytest
 
 from penstock import ClusterSpec, centrality, etl, generate
 from penstock.errors import CorruptFile
-from penstock.kernels.centrality_rules import GraphBatch
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size, sampled_scale
+from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size
 
 
 def read(path, key="nodes"):
@@ -90,7 +90,10 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
             options = CentralityOptions(samples=wanted, seed=seed)
             shares = Shares.of(nodes, len(heads), options)
             sums, _ = cpu.betweenness(batch, shares.listed)
-            scale = sampled_scale(shares, nodes, options, directed=True)
+            others = np.full(nodes, float(wanted))
+            others[shares.listed] -= 1
+            given = {"directed": True, "normalized": True, "endpoints": False}
+            scale = betweenness_scale(batch.ptr, sources=others, **given)
             drawn += abs(sums[half] * scale[half] - exact) > epsilon
         return drawn
 
