@@ -70,7 +70,8 @@ def structures(ptr: Array, indptr: Array, indices: Array, *weights: Array) -> Ar
     """Return 128 bits of each graph, and its number of nodes: (graphs, 3) uint64."""
     bits = [column.view(np.uint64) for column in weights]
     bits += [np.empty(0, np.uint64)] * (2 - len(bits))
-    return _structures(ptr, indptr, indices, *bits, LANES)
+    own, sums = bits
+    return _structures(ptr, indptr, indices, own, sums, LANES)
 
 
 @njit(cache=True, nogil=True)

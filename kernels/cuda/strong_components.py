@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.csr import CSR
-from penstock.kernels.cpu.centrality.structure import first_of_component
+from penstock.kernels.cpu.centrality.structure import tarjan
 from penstock.kernels.cuda.components import components
 from penstock.kernels.cuda.module import c_name, launch_blocks
 
@@ -69,7 +69,7 @@ def strong_components(rows: Sequence[CSR], *, threads: int | None = None) -> Dev
     of = ((now[:, 0] ^ mask) * inverse).astype(csr.indices.dtype)  # a node of the component
     del now
     if len(left):
-        of[left] = left[cp.asarray(first_of_component(*_among(csr, left)))].astype(of.dtype)
+        of[left] = left[cp.asarray(tarjan(*_among(csr, left))[0])].astype(of.dtype)
     return components([CSR(cp.arange(csr.rows + 1), of)], symmetric=False)
 
 

@@ -156,12 +156,14 @@ def compute_rows(
             **shared,
         )
         found.lacking["pagerank"] = np.flatnonzero([steps < 0])
-    given = {"component": {"symmetric": not directed, **shared}, STRONG: {"threads": threads}}
-    for metric in (name for name in given if name in wanted):
-        column = metric.replace("-", "_")
-        labels = labels_of_rows(f"{column}s", rows, **given[metric])
-        found.nodes[column] = labels
-        found.graphs[f"{column}s"] = np.array([int(labels.max(initial=-1)) + 1])
+    labels = {}
+    if "component" in wanted:
+        labels["component"] = labels_of_rows("components", rows, symmetric=not directed, **shared)
+    if STRONG in wanted:
+        labels["strong_component"] = labels_of_rows("strong_components", rows, threads=threads)
+    for name, each in labels.items():
+        found.nodes[name] = each
+        found.graphs[f"{name}s"] = np.array([int(each.max(initial=-1)) + 1])
     return found
 
 
@@ -225,15 +227,14 @@ def passages_of(
     kernels: Any, batch: GraphBatch, options: CentralityOptions, sources: Array | None = None
 ) -> tuple[Array, Array | None]:
     """Return the sums of betweenness over sources, of nodes and, if wanted, of edges."""
-    found = kernels.betweenness(
+    nodes, arcs = kernels.betweenness(
         batch,
         sources,
         endpoints=options.endpoints,
         edges="edge-betweenness" in options.wanted,
         dtype=np.dtype(options.dtype),
     )
-    nodes, arcs = (each if each is None else to_host(each) for each in found)
-    return nodes, arcs
+    return to_host(nodes), arcs if arcs is None else to_host(arcs)
 
 
 def of_searches(
@@ -272,7 +273,7 @@ def of_searches(
             graphs["diameter"] = _each(np.maximum, paths.eccentricity, sizes)
             graphs["radius"] = _each(np.minimum, paths.eccentricity, sizes)
     if passages is not None:
-        given = {"directed": batch.directed, "normalized": options.normalized}
+        given: dict[str, Any] = {"directed": batch.directed, "normalized": options.normalized}
         counted = sources if options.endpoints else others
         scale = betweenness_scale(ptr, endpoints=options.endpoints, sources=counted, **given)
         of = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(passages)), side="right") - 1

@@ -368,8 +368,9 @@ def betweenness(
         nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])
     else:
         nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
-    given = {"directed": one.directed, "normalized": normalized, "endpoints": endpoints}
-    return np.asarray(nodes * rules.betweenness_scale(np.array([0, one.nodes]), **given))
+    given: dict[str, Any] = {"normalized": normalized, "endpoints": endpoints}
+    ptr = np.array([0, one.nodes])
+    return np.asarray(nodes * rules.betweenness_scale(ptr, directed=one.directed, **given))
 
 
 def paths_of(batch: GraphBatch, sources: Array | None = None) -> Paths:

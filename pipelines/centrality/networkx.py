@@ -261,7 +261,7 @@ def betweenness_centrality(
 ) -> Any:
     """Return the betweenness of all nodes."""
     one = _without_ties_of_order(G.one(weight))
-    given = {"normalized": normalized, "endpoints": endpoints, "device": "cpu"}
+    given: dict[str, Any] = {"normalized": normalized, "endpoints": endpoints, "device": "cpu"}
     return G.by_node(_counted(functions.betweenness(one, **given)))
 
 
@@ -278,7 +278,7 @@ def edge_betweenness_centrality(
     batch = one.batch
     _, arcs = functions.passages_of(batch, edges=True)
     assert arcs is not None  # edge-betweenness is in the metrics above
-    given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
+    given: dict[str, Any] = {"directed": batch.directed, "normalized": normalized}
     edges = list(dict.fromkeys(G.original.edges()))
     tails, heads = (one.numbers("G", [edge[end] for edge in edges]) for end in (0, 1))
     rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
@@ -287,7 +287,7 @@ def edge_betweenness_centrality(
     if not batch.directed:  # an undirected edge is stored both ways
         back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
         values = np.where(tails == heads, values, values + back)
-    values = _counted(values) * betweenness_scale(batch.ptr, **given)
+    values = _counted(values) * betweenness_scale(batch.ptr, endpoints=True, **given)
     found = dict(zip(edges, values.tolist(), strict=True))
     return _by_key(G.original, found, weight) if G.is_multigraph() else found
 
@@ -334,8 +334,8 @@ def leiden_communities(
         seed = seed.getrandbits(32)
     found: dict[int, set[Any]] = {}
     drawn = 0 if seed is None else int(seed)
-    given = {"resolution": resolution, "seed": drawn}
-    labels, _, _ = communities_of(G.one(weight).batch, "leiden", **given)
+    batch = G.one(weight).batch
+    labels, _, _ = communities_of(batch, "leiden", resolution=resolution, seed=drawn)
     for node, label in zip(G.original, labels.tolist(), strict=True):
         found.setdefault(label, set()).add(node)
     return list(found.values())

@@ -86,8 +86,8 @@ class OneGraph:
 
     def gpu_bytes(self, wanted: frozenset[str], parts: int | None = None) -> int:
         """Return the bytes on a GPU of metrics of it, computed one after another by ``parts``."""
-        given = {"directed": self.directed, "weighted": self.weighted, "parts": parts}
-        return gpu_bytes(self.nodes, self.edges, wanted, **given)
+        given = {"directed": self.directed, "weighted": self.weighted}
+        return gpu_bytes(self.nodes, self.edges, wanted, parts=parts, **given)
 
     def on_gpu(self, metric: str, device: str) -> bool:
         """Return whether to compute this metric on this process' GPU; ``auto``: if the graph is
