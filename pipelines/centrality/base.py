@@ -68,6 +68,8 @@ class Base:
     @classmethod
     def open(cls, path: Path, source: CentralityInput, options: CentralityOptions) -> Base:
         """Open the output that ``--base`` names, of graphs of the same kind."""
+        import pyarrow.parquet as pq
+
         from penstock.pipelines.centrality.output import FORMAT
 
         if source.one and "pagerank" not in options.wanted:
@@ -98,7 +100,7 @@ class Base:
             )
         parts = sorted(entry.name for entry in files if entry.name.startswith("nodes/"))
         kinds = ("one graph", "several graphs")
-        if parts and (named := "graph_id" in _names(path / parts[0])) == source.one:
+        if parts and (named := "graph_id" in pq.read_schema(path / parts[0]).names) == source.one:
             raise another_kind(path, "input", kinds[named], kinds[not named])
         return cls(path, sha256_of(path / FORMAT.file))
 
@@ -195,13 +197,6 @@ class Known:
                 graphs[name][chosen] = values[index.graphs[places]]
         lacking = {metric: other[some] for metric, some in computed.lacking.items()}
         return Columns(nodes, graphs, lacking=lacking)
-
-
-def _names(file: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
-    names: list[str] = pq.read_schema(file).names
-    return names
 
 
 def _columns(path: Path, kind: str, part: int, names: Iterable[str]) -> list[tuple[str, Any]]:

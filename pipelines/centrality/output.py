@@ -18,12 +18,13 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
-from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
+from penstock.files import FileEntry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.output import Output, Pieces
 from penstock.pipelines.centrality.base import Known
 from penstock.pipelines.centrality.compute import REASONS, Columns
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
+from penstock.writer import write_table
 
 FORMAT = Format(
     name="penstock-centrality",
@@ -147,7 +148,6 @@ def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:
 
 def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
@@ -157,12 +157,6 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
             words.append(field.name)  # other columns repeat too few values
         elif pa.types.is_integer(field.type):
             numbers.append(field.name)  # mostly ascending: smaller, and faster to compress
-    with atomic(root / name) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            compression="zstd",
-            use_dictionary=words or False,
-            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None,
-        )
-    return file_entry(root, name)
+    encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED") or None
+    how = {"use_dictionary": words or False, "column_encoding": encoding}
+    return write_table(root, name, [table], **how)

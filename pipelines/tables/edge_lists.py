@@ -150,9 +150,8 @@ class _Part:
         """Return the rows of the lines."""
         import pyarrow as pa
 
-        checks, mask = RowChecks(len(self.lines)), np.zeros(len(self.lines), bool)
-        mask[list(self.faults)] = True
-        checks.fail(mask, self.faults.__getitem__)
+        checks = RowChecks(len(self.lines))
+        checks.fail_rows(self.faults)
         names = pa.array(self.piece.names, pa.string())
         found: dict[Any, pa.Array] = {"graph": names.take(as_arrow(np.array(self.files)))}
         for column in columns:

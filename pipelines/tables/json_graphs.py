@@ -168,9 +168,8 @@ class _Lines:
             **{name: _column(self.ends[n], columns[name]) for n, name in enumerate(ENDS)},
             **{name: _column(values, columns[name]) for name, values in self.values.items()},
         }
-        checks, mask = RowChecks(len(of)), np.zeros(len(of), bool)
-        mask[list(self.faults)] = True
-        checks.fail(mask, self.faults.__getitem__)
+        checks = RowChecks(len(of))
+        checks.fail_rows(self.faults)
         source = RowSource(
             self.piece.path,
             lambda row: self.before() + self.numbers[of[row]] + 1,

@@ -99,6 +99,12 @@ class RowChecks:
         self._faults.append(_Fault(mask, said, remedy))
         self._bad = mask.copy() if self._bad is None else self._bad | mask
 
+    def fail_rows(self, reasons: Mapping[int, str]) -> None:
+        """Mark some rows as bad."""
+        mask = np.zeros(self.count, bool)
+        mask[list(reasons)] = True
+        self.fail(mask, reasons.__getitem__)
+
     def take(self, other: RowChecks, *, except_for: Array) -> None:
         """Copy another's faults, except those of excused rows."""
         for fault in other._faults:

@@ -183,10 +183,10 @@ def _parsed(
 
     types = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
     types |= {"string": pa.string(), "bytes": pa.binary()}
-    wrong: dict[int, int] = {}
+    wrong: dict[int, str] = {}
 
     def skip(row: Any) -> str:
-        wrong[row.number - 1] = row.actual_columns
+        wrong[row.number - 1] = _width_fault(row.actual_columns, width)
         return "skip"
 
     table = pc.read_csv(
@@ -210,13 +210,10 @@ def _parsed(
         ),
     )
     arrays = {at: _whole(table.column(str(at))) for at in kinds}
-    count = table.num_rows + len(wrong)
-    checks = RowChecks(count)
-    if wrong:
-        mask = np.zeros(count, bool)
-        mask[list(wrong)] = True
-        _fail_widths(checks, mask, wrong, width)
-        rows = pa.array(np.cumsum(~mask) - 1, mask=mask)
+    checks = RowChecks(table.num_rows + len(wrong))
+    checks.fail_rows(wrong)
+    if checks.bad is not None:
+        rows = pa.array(np.cumsum(~checks.bad) - 1, mask=checks.bad)
         arrays = {at: array.take(rows) for at, array in arrays.items()}
     return arrays, checks
 
@@ -227,12 +224,10 @@ def _of_split_rows(
     import pyarrow as pa
 
     checks = RowChecks(len(rows))
-    faulty = np.array([row.fault is not None for row in rows], bool)
-    checks.fail(faulty, lambda row: str(rows[row].fault))
-    widths = {n: len(row.fields) for n, row in enumerate(rows) if len(row.fields) != width}
-    mask = np.zeros(len(rows), bool)
-    mask[list(widths)] = True
-    _fail_widths(checks, mask, widths, width)
+    wrong = {n: row for n, row in enumerate(rows) if row.fault or len(row.fields) != width}
+    checks.fail_rows(
+        {n: row.fault or _width_fault(len(row.fields), width) for n, row in wrong.items()}
+    )
     arrays = {
         at: pa.array(
             [row.fields[at] if len(row.fields) == width else None for row in rows], pa.binary()
@@ -242,8 +237,8 @@ def _of_split_rows(
     return _as_strings(arrays, checks), checks
 
 
-def _fail_widths(checks: RowChecks, mask: Array, widths: Mapping[int, int], expected: int) -> None:
-    checks.fail(mask, lambda row: f"{widths[row]} columns instead of {expected}")
+def _width_fault(found: int, expected: int) -> str:
+    return f"{found} columns instead of {expected}"
 
 
 def _as_strings(arrays: dict[int, pa.Array], checks: RowChecks) -> dict[int, pa.Array]:
