@@ -119,39 +119,28 @@ class Base:
 
     def look_up(self, structure: Array) -> Known:
         """Return which graphs the base has, and where."""
-        found = _index(self)
-        at = np.searchsorted(found.keys, structure[:, 0])
-        at = np.minimum(at, max(len(found.keys) - 1, 0))
-        if len(found.keys) == 0:
-            return Known(self, np.zeros(len(structure), bool), at)
-        same = (found.keys[at] == structure[:, 0]) & (found.second[at] == structure[:, 1])
+        (first, second), _ = _index(self)
+        at = np.minimum(np.searchsorted(first, structure[:, 0]), len(first) - 1)
+        same = (first[at] == structure[:, 0]) & (second[at] == structure[:, 1])
         return Known(self, same & (structure[:, 0] > 0), at)
 
 
-@dataclass(frozen=True)
-class _Index:
-    """All graphs of a base, by their first 64 bits: the part of each, and its place there."""
-
-    keys: Array
-    second: Array
-    parts: Array
-    graphs: Array
-    nodes: Array
-
-
 @lru_cache(1)
-def _index(base: Base) -> _Index:
-    # A part that is one large graph has no file.
-    files = sorted((base.path / "structure").glob("*.npy"))
-    parts = [load_npy(file) for file in files]
-    whole = np.concatenate([np.empty((0, 3), np.uint64), *parts])
-    numbers = np.array([int(file.stem) for file in files], np.int64)
-    of = np.repeat(numbers, [len(part) for part in parts])
-    graphs = np.concatenate([np.empty(0, np.int64), *(np.arange(len(part)) for part in parts)])
-    nodes = [offsets_of(part[:, 2].astype(np.int64))[:-1] for part in parts]
+def _index(base: Base) -> tuple[Array, Array]:
+    """Return the bits of all graphs of a base, (2, graphs), ascending, and their places.
+
+    A place is a part, the graph's number there, and its first node there: (3, graphs).
+    """
+    bits, places = [np.zeros((1, 2), np.uint64)], [np.zeros((1, 3), np.int64)]  # of no graph
+    for file in sorted((base.path / "structure").glob("*.npy")):  # of large graphs there is none
+        part = load_npy(file)
+        before = offsets_of(part[:, 2].astype(np.int64))[:-1]
+        numbers = np.full(len(part), int(file.stem)), np.arange(len(part))
+        bits.append(part[:, :2])
+        places.append(np.stack([*numbers, before], axis=1))
+    whole = np.concatenate(bits)
     order = np.argsort(whole[:, 0], kind="stable")
-    before = np.concatenate([np.empty(0, np.int64), *nodes])
-    return _Index(whole[order, 0], whole[order, 1], of[order], graphs[order], before[order])
+    return whole[order].T.copy(), np.concatenate(places)[order].T.copy()
 
 
 @dataclass(frozen=True)
@@ -180,21 +169,21 @@ class Known:
 
     def joined(self, batch: GraphBatch, computed: Columns) -> Columns:
         """Return the results of the whole batch: those computed, and those of the base."""
-        index = _index(self.base)
+        _, (of_graphs, numbers, firsts) = _index(self.base)
         known, other = np.flatnonzero(self.mask), np.flatnonzero(~self.mask)
         sizes, of_nodes = batch.sizes, np.repeat(self.mask, batch.sizes)
         nodes = {name: _spread(values, ~of_nodes) for name, values in computed.nodes.items()}
         graphs = {name: _spread(values, ~self.mask) for name, values in computed.graphs.items()}
-        parts = index.parts[self.at[known]]
+        parts = of_graphs[self.at[known]]
         for part in np.unique(parts):
             chosen = known[parts == part]
             places = self.at[chosen]
             rows = _ranges(batch.ptr[chosen], sizes[chosen])
-            there = _ranges(index.nodes[places], sizes[chosen])
+            there = _ranges(firsts[places], sizes[chosen])
             for name, values in _columns(self.base.path, "nodes", int(part), nodes):
                 nodes[name][rows] = values[there]
             for name, values in _columns(self.base.path, "graphs", int(part), graphs):
-                graphs[name][chosen] = values[index.graphs[places]]
+                graphs[name][chosen] = values[numbers[places]]
         lacking = {metric: other[some] for metric, some in computed.lacking.items()}
         return Columns(nodes, graphs, lacking=lacking)
 
