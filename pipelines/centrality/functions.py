@@ -33,9 +33,8 @@ from penstock.pipelines.centrality.compute import (
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch, is_networkx
 from penstock.pipelines.centrality.one_graph import (
     OneGraph,
-    bad_weight,
-    bad_weights,
     on_device,
+    weight_fault,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
 from penstock.threads import spread
@@ -535,9 +534,6 @@ def _check_both_ways(csr: CSR, *, weighted: bool) -> None:
 
 
 def _check_weights(weights: Array | None) -> None:
-    if weights is not None and len(bad := bad_weights(weights)):
-        raise InputError(
-            "weights are not lengths",
-            expected="numbers that are not negative",
-            got=bad_weight(weights[bad[0]]),
-        )
+    if fault := weight_fault(weights):
+        expected = "numbers that are not negative"
+        raise InputError("weights are not lengths", expected=expected, got=fault)

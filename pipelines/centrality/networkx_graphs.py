@@ -16,7 +16,7 @@ from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import REASONS, compute
-from penstock.pipelines.centrality.one_graph import bad_weights
+from penstock.pipelines.centrality.one_graph import weight_fault
 from penstock.pipelines.centrality.options import CentralityOptions
 
 
@@ -53,11 +53,11 @@ class NetworkXBatch:
                     weights.append(min(each))
                     sums.append(sum(each))
         lengths = None if weight is None else np.array(weights, np.float64)
-        if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
+        if fault := weight_fault(lengths):
             raise InputError(
                 f"the attribute {weight!r} of an edge is not a length",
                 expected="a number that is not negative, up to 1e290",
-                got=str(bad[0]),
+                got=fault,
             )
         indptr = offsets_of(np.array(degrees, np.int64))
         indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)

@@ -192,6 +192,12 @@ def bad_weight(weight: float) -> str:
     return f"an edge has the weight {weight:g}"
 
 
+def weight_fault(weights: Array | None) -> str | None:
+    """Return the reason why weights are not lengths, or None."""
+    bad = () if weights is None else bad_weights(weights)
+    return bad_weight(weights[bad[0]]) if len(bad) else None
+
+
 def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
     """Return weights with bad ones replaced by 1, and the reasons of failed graphs, by number.
 

@@ -21,12 +21,11 @@ from penstock.manifest import COPY_AGAIN
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.one_graph import (
     OneGraph,
-    bad_weight,
-    bad_weights,
     batch_of,
     gpu_bytes,
     load_batch,
     save_batch,
+    weight_fault,
 )
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
@@ -244,11 +243,7 @@ def shards_of(graph: Graph, *, weighted: bool) -> list[CSR]:
 
 def check_weights(path: str, number: int) -> str | None:
     """Return the fault of the weights of a shard, or None; runs on a worker."""
-    weights = Graph.open(Path(path)).shard(number).weights
-    if weights is None:
-        return None
-    bad = bad_weights(weights)
-    return bad_weight(weights[bad[0]]) if len(bad) else None
+    return weight_fault(Graph.open(Path(path)).shard(number).weights)
 
 
 @lru_cache(maxsize=4)
