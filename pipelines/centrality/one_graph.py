@@ -194,8 +194,9 @@ def bad_weight(weight: float) -> str:
 
 def weight_fault(weights: Array | None) -> str | None:
     """Return the reason why weights are not lengths, or None."""
-    bad = () if weights is None else bad_weights(weights)
-    return bad_weight(weights[bad[0]]) if len(bad) else None
+    if weights is None or not len(bad := bad_weights(weights)):
+        return None
+    return bad_weight(weights[bad[0]])
 
 
 def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
