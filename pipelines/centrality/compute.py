@@ -92,7 +92,7 @@ def compute(
         needed = {name for metric in wanted & OF_DISTANCES for name in _NEEDED[metric]}
         paths = found._replace(**{name: to_host(getattr(found, name)) for name in needed})
     if wanted & OF_PATHS_THROUGH:
-        passages, arcs = passages_of(kernels, batch, options)
+        passages, arcs = passages_from(kernels, batch, options)
     results = of_searches(batch, options, paths, passages, arcs)
     nodes, graphs = results.nodes, results.graphs
     if "pagerank" in wanted:
@@ -223,7 +223,7 @@ def communities_of(
     return labels, counts, values
 
 
-def passages_of(
+def passages_from(
     kernels: Any, batch: GraphBatch, options: CentralityOptions, sources: Array | None = None
 ) -> tuple[Array, Array | None]:
     """Return the sums of betweenness over sources, of nodes and, if wanted, of edges."""

@@ -39,6 +39,7 @@ class OneGraph:
     rows      its row ranges, which may be mapped, with weights if they are used
     directed  whether edges have a direction; otherwise all are stored at both ends
     find      returns the numbers of nodes by their names, -1: unknown; None: numbers are names
+    made      its batch, if there is one already
     """
 
     rows: Sequence[CSR]

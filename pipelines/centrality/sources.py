@@ -17,7 +17,7 @@ from penstock.pipelines.centrality.compute import (
     Columns,
     compute,
     of_searches,
-    passages_of,
+    passages_from,
 )
 from penstock.pipelines.centrality.one_graph import on_device
 from penstock.pipelines.centrality.options import (
@@ -160,7 +160,7 @@ def sum_share(
             paths = kernels.shortest_paths(batch, sources)
             sums |= {name: to_host(getattr(paths, name)) for name in _FIELDS}
         if options.wanted & OF_PATHS_THROUGH:
-            sums["betweenness"], arcs = passages_of(kernels, batch, options, sources)
+            sums["betweenness"], arcs = passages_from(kernels, batch, options, sources)
             if arcs is not None:
                 sums["edges"] = arcs
     stem = share_name(piece, number, count)
