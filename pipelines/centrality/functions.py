@@ -30,7 +30,7 @@ from penstock.pipelines.centrality.compute import (
     labels_of_rows,
     ranks_of_rows,
 )
-from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch, is_networkx
+from penstock.pipelines.centrality.networkx_graphs import is_networkx, read_graphs
 from penstock.pipelines.centrality.one_graph import (
     OneGraph,
     on_device,
@@ -447,13 +447,13 @@ def _values(name: str, given: Any, one: OneGraph) -> Array | None:
 
 def of_networkx(graph: Any, weight: str | None) -> OneGraph:
     """Return a graph of NetworkX, with this attribute of edges as their weights."""
-    read = NetworkXBatch.of([graph], weight)
+    batch, (nodes,) = read_graphs([graph], weight)
 
     def find(some: list[Any]) -> Array:
-        at = {node: number for number, node in enumerate(read.nodes[0])}
+        at = {node: number for number, node in enumerate(nodes)}
         return np.array([at.get(node, -1) for node in some], np.int64)
 
-    return replace(OneGraph.of_batch(read.batch), find=find)
+    return replace(OneGraph.of_batch(batch), find=find)
 
 
 def _of_directory(graph: Graph, directed: bool | None, *, weighted: bool) -> OneGraph:

@@ -6,12 +6,10 @@ penstock.centrality([g1, g2, ...], metrics="closeness")   a list of dicts, by me
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
 from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
@@ -20,58 +18,40 @@ from penstock.pipelines.centrality.one_graph import weight_fault
 from penstock.pipelines.centrality.options import CentralityOptions
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkXBatch:
-    """Graphs of NetworkX as a batch; nodes: those of each graph, in its own order."""
-
-    batch: GraphBatch
-    nodes: list[list[Any]]
-
-    @staticmethod
-    def of(graphs: Sequence[Any], weight: str | None) -> NetworkXBatch:
-        """Convert graphs, all directed or all undirected."""
-        directed = {bool(graph.is_directed()) for graph in graphs}
-        if len(directed) > 1:
-            raise UsageError(
-                "some graphs are directed and some are not", expected="graphs of one kind"
-            )
-        nodes = [list(graph) for graph in graphs]
-        ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
-        degrees, ends, weights, sums = [], [], [], []
-        several = any(graph.is_multigraph() for graph in graphs)
-        for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
-            position = {node: int(first) + i for i, node in enumerate(names)}
-            for node in names:
-                row = sorted((position[other], data) for other, data in graph.adj[node].items())
-                degrees.append(len(row))
-                ends += [other for other, _ in row]
-                if weight is None and not several:
-                    continue
-                for _, data in row:
-                    edges = data.values() if graph.is_multigraph() else [data]
-                    each = [1.0 if weight is None else _length(edge, weight) for edge in edges]
-                    weights.append(min(each))
-                    sums.append(sum(each))
-        lengths = None if weight is None else np.array(weights, np.float64)
-        if fault := weight_fault(lengths):
-            raise InputError(
-                f"the attribute {weight!r} of an edge is not a length",
-                expected="a number that is not negative, up to 1e290",
-                got=fault,
-            )
-        indptr = offsets_of(np.array(degrees, np.int64))
-        indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
-        added = np.array(sums, np.float64) if several else None
-        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed, sums=added)
-        return NetworkXBatch(batch, nodes)
-
-    def by_node(self, values: Array) -> list[dict[Any, Any]]:
-        """Return the values of the nodes of each graph."""
-        found = values.tolist()
-        return [
-            dict(zip(names, found[first : first + len(names)], strict=True))
-            for first, names in zip(self.batch.ptr, self.nodes, strict=False)
-        ]
+def read_graphs(graphs: Sequence[Any], weight: str | None) -> tuple[GraphBatch, list[list[Any]]]:
+    """Return graphs, all directed or all undirected, as a batch, and the nodes of each in order."""
+    directed = {bool(graph.is_directed()) for graph in graphs}
+    if len(directed) > 1:
+        raise UsageError("some graphs are directed and some are not", expected="graphs of one kind")
+    nodes = [list(graph) for graph in graphs]
+    ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
+    degrees, ends, weights, sums = [], [], [], []
+    several = any(graph.is_multigraph() for graph in graphs)
+    for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
+        position = {node: int(first) + i for i, node in enumerate(names)}
+        for node in names:
+            row = sorted((position[other], data) for other, data in graph.adj[node].items())
+            degrees.append(len(row))
+            ends += [other for other, _ in row]
+            if weight is None and not several:
+                continue
+            for _, data in row:
+                edges = data.values() if graph.is_multigraph() else [data]
+                each = [1.0 if weight is None else _length(edge, weight) for edge in edges]
+                weights.append(min(each))
+                sums.append(sum(each))
+    lengths = None if weight is None else np.array(weights, np.float64)
+    if fault := weight_fault(lengths):
+        raise InputError(
+            f"the attribute {weight!r} of an edge is not a length",
+            expected="a number that is not negative, up to 1e290",
+            got=fault,
+        )
+    indptr = offsets_of(np.array(degrees, np.int64))
+    indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
+    added = np.array(sums, np.float64) if several else None
+    batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed, sums=added)
+    return batch, nodes
 
 
 def is_networkx(graph: Any) -> bool:
@@ -93,17 +73,18 @@ def centrality_of(given: Any, options: CentralityOptions) -> Any:
     if "edge-betweenness" in options.wanted:
         raise UsageError("edge-betweenness is only written to files")
     weight = (options.weight or "weight") if options.weighted else None
-    read = NetworkXBatch.of(graphs, weight)
-    if read.batch.directed and "triangles" in options.wanted:
+    batch, nodes = read_graphs(graphs, weight)
+    if batch.directed and "triangles" in options.wanted:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    found = compute(read.batch, options, options.wanted)
+    found = compute(batch, options, options.wanted)
     for metric, some in found.lacking.items():
         if len(some):
             raise InputError(f"graph {some[0]}: {REASONS[metric]}")
     results: list[dict[str, Any]] = [{} for _ in graphs]
     for metric, values in found.nodes.items():
-        for result, by_node in zip(results, read.by_node(values), strict=True):
-            result[metric] = by_node
+        parts = np.split(values, batch.ptr[1:-1])
+        for result, names, part in zip(results, nodes, parts, strict=False):
+            result[metric] = dict(zip(names, part.tolist(), strict=True))
     for metric, values in found.graphs.items():
         for result, value in zip(results, values.tolist(), strict=True):
             result[metric] = value
