@@ -92,29 +92,20 @@ class DirectoryInput(CentralityInput):
         ptr = offsets_of(self.sizes)
         items, costs = self.edges + self.sizes, costs_of(self.sizes, self.edges)
         squares = self.sizes.astype(np.float64) ** 2
-        if self.one:
+        ids: Any = None
+        shard, ranges = None, [(0, 1, True)]
+        if not self.one:
+            ids = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
+            starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
+            if len(starts):
+                shard = np.maximum.accumulate(np.searchsorted(starts, ptr[:-1], side="right") - 1)
+                shard = np.clip(shard, 0, len(starts) - 1)  # none follows the last nodes
+            weighed = items + (squares / 8).astype(np.int64) if options.distances else items
+            ranges = cut(costs, weighed, shard)
+        for first, stop, large in ranges:
             yield DirectoryPiece(
-                ids=None,
-                items=int(items[0]),
-                cost=float(costs[0]),
-                matrix=int(squares[0]),
-                large=True,
-                path=graph.path,
-                version=version,
-                directed=self.directed,
-                ptr=ptr,
-                shard=None,
-            )
-            return
-        ids: Any = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
-        starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
-        shard = np.maximum.accumulate(np.searchsorted(starts, ptr[:-1], side="right") - 1)
-        # No shard follows the last nodes.
-        shard = np.clip(shard, 0, max(len(starts) - 1, 0))
-        weighed = items + (squares / 8).astype(np.int64) if options.distances else items
-        for first, stop, large in cut(costs, weighed, shard):
-            yield DirectoryPiece(
-                ids=take(ids, np.arange(first, stop)),  # a copy: only these are sent
+                # A copy: only these are sent.
+                ids=None if ids is None else take(ids, np.arange(first, stop)),
                 items=int(items[first:stop].sum()),
                 cost=float(costs[first:stop].sum()),
                 matrix=int(squares[first:stop].sum()),
@@ -123,7 +114,7 @@ class DirectoryInput(CentralityInput):
                 version=version,
                 directed=self.directed,
                 ptr=ptr[first : stop + 1],
-                shard=int(shard[first]) if len(starts) else None,
+                shard=None if shard is None or first == stop else int(shard[first]),
             )
 
 
