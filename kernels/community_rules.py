@@ -50,18 +50,22 @@ def adjacency(
     """
     weights = np.ones(len(indices)) if weights is None else np.array(weights, np.float64)
     if directed:
-        import scipy.sparse as sp
-
-        shape = (len(indptr) - 1, len(indptr) - 1)
-        once = sp.csr_array((weights, indices, indptr), shape=shape)
-        both = (once + once.T).tocsr()
-        both.sort_indices()
-        indptr, indices, weights = both.indptr.astype(np.int64), both.indices, both.data
+        indptr, indices, weights = both_ways(indptr, indices, weights)
     sources = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     if not directed:
         weights[sources == indices] *= 2
     strength = np.bincount(sources, weights, minlength=len(indptr) - 1)
     return Adjacency(np.asarray(indptr), np.asarray(indices), weights, strength)
+
+
+def both_ways(indptr: Array, indices: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Return the rows of a square matrix plus its transpose; columns ascend."""
+    import scipy.sparse as sp
+
+    once = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1,) * 2)
+    both = (once + once.T).tocsr()
+    both.sort_indices()
+    return both.indptr.astype(np.int64), both.indices.astype(indices.dtype, copy=False), both.data
 
 
 def communities(

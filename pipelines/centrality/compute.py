@@ -21,7 +21,7 @@ from penstock.kernels.centrality_rules import (
     closeness,
     clustering,
 )
-from penstock.kernels.community_rules import adjacency, communities, modularity
+from penstock.kernels.community_rules import adjacency, both_ways, communities, modularity
 from penstock.kernels.ranks import Ranks
 from penstock.pipelines.centrality.options import (
     COMMUNITIES,
@@ -304,7 +304,7 @@ def _components(name: str, batch: GraphBatch, **options: Any) -> Array:
 def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -> dict[str, Array]:
     """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
-    both, counts = (batch, None) if not batch.directed else both_ways(batch)
+    both, counts = (batch, None) if not batch.directed else symmetric(batch)
     walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
     walks = type(walks)(*map(to_host, walks))
     if "triangles" in wanted:  # only of undirected graphs
@@ -314,25 +314,13 @@ def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -
     return found
 
 
-def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
+def symmetric(batch: GraphBatch) -> tuple[GraphBatch, Array]:
     """Return symmetric graphs of directed ones, and the number of edges merged into each edge."""
-    import scipy.sparse as sp
-
     indptr, indices = to_host(batch.indptr), to_host(batch.indices)
-    shape = (batch.nodes, batch.nodes)
-    matrix = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
-    both = (matrix + matrix.T).tocsr()
-    both.sort_indices()
+    rows = both_ways(indptr, indices, np.ones(len(indices), np.int8))
     xp: Any = np if isinstance(batch.indptr, np.ndarray) else import_module("cupy")
-    symmetric = replace(
-        batch,
-        indptr=xp.asarray(both.indptr.astype(np.int64)),
-        indices=xp.asarray(both.indices.astype(indices.dtype)),
-        weights=None,
-        sums=None,
-        directed=False,
-    )
-    return symmetric, xp.asarray(both.data)
+    indptr, indices, counts = map(xp.asarray, rows)
+    return GraphBatch(batch.ptr, indptr, indices, directed=False), counts
 
 
 def _each(how: Any, values: Array, sizes: Array) -> Array:

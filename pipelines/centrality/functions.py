@@ -24,11 +24,11 @@ from penstock.kernels import centrality_rules as rules
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.pipelines.centrality.compute import (
-    both_ways,
     communities_of,
     fetched,
     labels_of_rows,
     ranks_of_rows,
+    symmetric,
 )
 from penstock.pipelines.centrality.networkx_graphs import is_networkx, read_graphs
 from penstock.pipelines.centrality.one_graph import (
@@ -230,7 +230,7 @@ def closed_walks(one: OneGraph, device: str = "auto") -> Triangles:
     """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
     there, counts = one.on_gpu("clustering", device), None
     if one.directed:
-        batch, counts = both_ways(one.batch)
+        batch, counts = symmetric(one.batch)
         if there:
             batch, counts = on_device(batch), to_device(counts)
     else:
