@@ -6,16 +6,19 @@ The client lowers a model to a plan once; the ranks follow it.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
-from penstock.pipelines.job.plan import Need, Plan
+from penstock.pipelines.job.context import Context
+from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.partition import partition_graph
 from penstock.workers.gnn.plan.facts import facts_of
-from penstock.workers.gnn.plan.lowering import lower
+from penstock.workers.gnn.plan.lowering import ModelPlan, lower
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
@@ -27,26 +30,41 @@ _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
 
 
 def plan_on(
-    workers: Workers,
+    context: Context,
     graph: Graph,
+    parts: int | None,
     what: str,
     model: Model,
     training: Training,
     *,
+    disk: int,
+    folder: Path | None = None,
     backward: bool = True,
     features: int | None = None,
     outputs: int | None = None,
-) -> Plan:
-    """Return the plan of ranks that each have a part of a graph, which may not yet be cut.
+) -> tuple[Workers, ModelPlan]:
+    """Return the ranks, and the plan of the model on them; ``--plan`` ends here.
 
+    disk, folder       as for ``Context.plan``
     backward           whether there is a backward pass, as in training
     features, outputs  those of a run, if they differ from the graph's
     """
+    # A plan makes no partition.
+    workers = context.ranks(None if context.plans else graph, parts)
     count = workers.count
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
+    plan = partial(context.plan, what, disk=disk, folder=folder)
     if count > 1 and workers.partition_path is None:
-        if not partition_path(graph, count).exists():
-            return _plan_to_cut(graph, workers, what, ("run", where))
+        if not partition_path(graph, count).exists():  # sizes of parts are still unknown
+            cut = partition_graph.plan(graph, k=count)
+            assert cut.disk is not None
+            does = f"{graph.path} into {count} parts, which takes {cut.disk.text()}"
+            until = (
+                "until the graph is cut, and neither is the time of an epoch: penstock partition "
+                f"{graph.path} -k {count} cuts it"
+            )
+            memory = Need(None, workers.capacity.memory, until=until)
+            plan(steps=(("cut", does), ("run", where)), memory=memory, problem=cut.problem)
         workers.partition_path = workers.partition(graph, count)
     on_gpu = workers.capacity.on_gpu
     facts = facts_of(graph, workers.partition_path, training=training, on_gpu=on_gpu)
@@ -57,30 +75,9 @@ def plan_on(
         facts = replace(facts, outputs=outputs)
     rates = _rates_of(workers)
     made = lower(model, facts=facts, training=training, rates=rates, backward=backward)
-    return Plan(
-        what=what,
-        steps=(("run", where),),
-        memory=workers.capacity.need(made.memory_bytes, _remedy(workers, trains=backward)),
-        detail=made,
-    )
-
-
-def _plan_to_cut(graph: Graph, workers: Workers, what: str, run: tuple[str, str]) -> Plan:
-    """Return the plan of a job that first cuts the graph: sizes of parts are still unknown."""
-    k = workers.count
-    cut = partition_graph.plan(graph, k=k)
-    assert cut.disk is not None
-    does = f"{graph.path} into {k} parts, which takes {cut.disk.text()}"
-    first = (
-        "until the graph is cut, and neither is the time of an epoch: penstock partition "
-        f"{graph.path} -k {k} cuts it"
-    )
-    return Plan(
-        what=what,
-        steps=(("cut", does), run),
-        memory=Need(None, workers.capacity.memory, until=first),
-        problem=cut.problem,
-    )
+    memory = workers.capacity.need(made.memory_bytes, _remedy(workers, trains=backward))
+    plan(steps=(("run", where),), memory=memory, detail=made)
+    return workers, made
 
 
 def disk_to_train(model: Model, inputs: int, epochs: int) -> int:

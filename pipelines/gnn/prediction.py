@@ -16,9 +16,7 @@ from penstock.pipelines.gnn.base import Base, Prints
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
-from penstock.pipelines.gnn.planning import (
-    plan_on,
-)
+from penstock.pipelines.gnn.planning import plan_on
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
@@ -124,25 +122,22 @@ def plan_prediction(
     if opened.features.by != "graph":  # else the training run warned
         warn_ignored(graph)
 
-    # A plan makes no partition.
-    workers = context.ranks(None if context.plans else graph, options.parts)
-    what = f"{what} of {graph.num_nodes:,} nodes of {graph.path}"
-    sizes = {"features": run.features, "outputs": run.outputs}
-    made = plan_on(workers, graph, what, run.model, run.training, backward=False, **sizes)
     # Approximate: fewer columns take less.
     width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
     numbers = columns.embeddings * width + columns.probabilities * run.outputs
-    context.plan(
-        what,
-        steps=made.steps,
-        memory=made.memory,
+    return plan_on(
+        context,
+        graph,
+        options.parts,
+        f"{what} of {graph.num_nodes:,} nodes of {graph.path}",
+        run.model,
+        run.training,
         disk=graph.num_nodes * (16 + 4 * numbers),
         folder=folder,
-        problem=made.problem,
-        detail=made.detail,
+        backward=False,
+        features=run.features,
+        outputs=run.outputs,
     )
-    assert isinstance(made.detail, ModelPlan)
-    return workers, made.detail
 
 
 def predict_into(

@@ -10,10 +10,7 @@ from penstock.graph import Graph
 from penstock.options import given_options
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
-from penstock.pipelines.gnn.planning import (
-    disk_to_train,
-    plan_on,
-)
+from penstock.pipelines.gnn.planning import disk_to_train, plan_on
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job.context import Context
@@ -23,7 +20,6 @@ from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
-from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.training.checkpoint import LAST, load
 from penstock.workers.training.stopped import Stopped
@@ -52,21 +48,11 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     about = graph.manifest
     assert about.features is not None
 
-    # A plan makes no partition.
-    workers = context.ranks(None if context.plans else graph, options.parts)
     layers = plural(len(model.layers), "layer")
     what = f"a model of {layers}, {epochs_text(training.epochs, seen)}"
-    made = plan_on(workers, graph, what, model, training)
-    context.plan(
-        what,
-        steps=made.steps,
-        memory=made.memory,
-        disk=disk_to_train(model, about.features.width, training.epochs)
-        + (0 if first is None else first.stat().st_size),
-        problem=made.problem,
-        detail=made.detail,
-    )
-    assert isinstance(made.detail, ModelPlan)
+    disk = disk_to_train(model, about.features.width, training.epochs)
+    disk += 0 if first is None else first.stat().st_size
+    workers, plan = plan_on(context, graph, options.parts, what, model, training, disk=disk)
     run = Run(
         graph=str(graph.path),
         graph_sha256=graph.digest,
@@ -95,7 +81,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         workers.partition_path,
         model,
         training,
-        made.detail,
+        plan,
         out.result,
         init if init.is_file() else None,
         split_file(out.result, split),
