@@ -86,7 +86,6 @@ class Base:
     """Earlier predictions, open."""
 
     path: Path
-    sha256: str
     prints: Prints
 
     @classmethod
@@ -111,7 +110,7 @@ class Base:
         with FORMAT.reading(path):
             rows = RowPrints.load(path, about["rows"])
             prints = Prints(rows, load_npy(path / _FEATURES), about["inputs"], about["how"])
-        return cls(path, sha256, prints)
+        return cls(path, prints)
 
     def write_changes(self, prints: Prints, out: Output) -> Path:
         """Write which rows and features differ, for the rank that predicts; return the file."""

@@ -42,7 +42,8 @@ def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) 
     home = at if os.access(at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     workers, plan = plan_prediction(context, opened, options, columns, "scores", home)
     with TemporaryFolder(".evaluate", home) as folder:
-        predict_into(folder, workers, plan, opened, options.checkpoint, columns, remedy=_REMEDY)
+        weights = opened.copy_weights(options.checkpoint, folder)
+        predict_into(folder, workers, plan, opened, weights, columns, remedy=_REMEDY)
         scores = _scored(folder, opened, counted, numbers, len(classes))
     return EvaluateReport(
         run=str(at),

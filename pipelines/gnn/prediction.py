@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import BaseRefused, PenstockError, UsageError, warn
+from penstock.errors import BaseRefused, UsageError, warn
 from penstock.files import file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
@@ -24,9 +25,9 @@ from penstock.pipelines.job.workers import Workers
 from penstock.splits import SplitFile, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import PredictBase, Predicted, PredictTask
+from penstock.workers.training.checkpoint import load
 
 KIND = "predictions"
-_ATTEMPTS = 5  # with weights that training replaces meanwhile
 FORMAT = Format(
     name="penstock-predictions",
     version=1,
@@ -60,6 +61,12 @@ class OpenedRun:
     def stamps(self) -> dict[str, Any]:
         """Return the stamps of the run and the graph."""
         return {**self.folder.stamps(), **self.graph.stamps()}
+
+    def copy_weights(self, which: str, folder: Path) -> Path:
+        """Copy a checkpoint, which training may replace while ranks read it."""
+        weights = self.run.checkpoint(self.path, which)
+        load(weights)  # an error names it, not its copy
+        return Path(shutil.copyfile(weights, folder / weights.name))
 
     @property
     def split_by(self) -> str:
@@ -145,20 +152,17 @@ def predict_into(
     workers: Workers,
     plan: ModelPlan,
     opened: OpenedRun,
-    checkpoint: str,
+    weights: Path,
     columns: Columns,
     *,
     remedy: str = "Name an output on such a disk",
     base: PredictBase | None = None,
-) -> tuple[str, list[Predicted]]:
-    """Let ranks write their files into ``folder``; return the SHA-256 of the weights, and counts.
-
-    Every rank reads them. If training replaces them meanwhile, all predict again.
+) -> list[Predicted]:
+    """Let ranks write their files into ``folder``, and return their counts.
 
     remedy  for a folder that a rank does not see
     """
     run = opened.run
-    weights = run.checkpoint(opened.path, checkpoint)
     task = PredictTask(
         opened.graph.path,
         workers.partition_path,
@@ -175,18 +179,7 @@ def predict_into(
         out_remedy=remedy,
         base=base,
     )
-    found = sha256_of(weights)
-    for _ in range(_ATTEMPTS):
-        made = workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
-        before, found = found, sha256_of(weights)
-        if found == before:
-            return found, made
-    raise PenstockError(
-        f"{weights} was replaced {_ATTEMPTS} times during the reading",
-        expected="weights that last until they are read",
-        got="a run that saves too often",
-        remedy="Wait for the end of the run, or train with more --checkpoint-epochs",
-    )
+    return workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
 
 
 def write_predictions(
@@ -198,10 +191,10 @@ def write_predictions(
     run, graph, features = opened.run, opened.graph, opened.features
     columns = Columns(True, options.embeddings, options.probabilities)
     workers, plan = plan_prediction(context, opened, options, columns, "predictions")
-    base, prints, given = None, None, None
+    weights = opened.copy_weights(options.checkpoint, out.scratch)
+    sha256, base, prints, given = sha256_of(weights), None, None, None
     if options.base is not None:
-        weights = sha256_of(run.checkpoint(opened.path, options.checkpoint))
-        base = Base.open(options.base, columns.names(run), weights)
+        base = Base.open(options.base, columns.names(run), sha256)
     single = workers.count == 1 and graph.manifest.graphs is None
     if single:
         device = workers.capacity.device
@@ -210,17 +203,7 @@ def write_predictions(
         if prints is None:
             raise BaseRefused("--base is for one rank, and one graph")
         given = PredictBase(base.path, base.write_changes(prints, out))
-    sha256, ranks = predict_into(
-        out.result,
-        workers,
-        plan,
-        opened,
-        options.checkpoint,
-        columns,
-        base=given,
-    )
-    if base is not None and sha256 != base.sha256:
-        raise BaseRefused(f"the weights of {opened.path} were replaced meanwhile")
+    ranks = predict_into(out.result, workers, plan, opened, weights, columns, base=given)
     files = files_of(out.result)
     entries = [file_entry(out.result, file.name) for file in files]
     more = [] if prints is None else prints.save(out.result)

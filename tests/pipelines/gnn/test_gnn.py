@@ -246,25 +246,25 @@ def test_nodes_without_a_label_count_nowhere(ring, tmp_path, kind):
 # -- plans -----------------------------------------------------------------------------------------
 
 
-def test_weights_that_training_replaces_meanwhile_are_read_again(trained, tmp_path, monkeypatch):
-    """Each rank reads them: of two, one might have the old ones, and the other the new."""
-    folder, out = tmp_path / "run", tmp_path / "p"
+def test_ranks_read_the_same_weights_if_training_replaces_them(
+    trained, blocks, tmp_path, monkeypatch
+):
+    """Of two ranks, one might have the old ones, and the other the new."""
+    folder, other, real = tmp_path / "run", tmp_path / "other", predict.predict
     shutil.copytree(trained[0], folder)
-    best, real, calls = folder / "checkpoints/best.safetensors", predict.predict, list[int]()
+    gnn.train(blocks, other, epochs=1, hidden=16)
+    for one in (folder, other):
+        gnn.predict(one, tmp_path / f"by_{one.name}")
 
-    def replace_after(comm, task):
-        found = real(comm, task)
-        calls.append(1)
-        if len(calls) == 1:
-            shutil.copy(folder / "checkpoints/last.safetensors", tmp_path / "other")
-            (tmp_path / "other").replace(best)
-        return found
+    def replace_first(comm, task):
+        (other / "checkpoints/best.safetensors").replace(folder / "checkpoints/best.safetensors")
+        return real(comm, task)
 
-    monkeypatch.setattr(predict, "predict", replace_after)
-    gnn.predict(folder, out)
-    assert len(calls) == 2
-    said = json.loads((out / "_predictions.json").read_text())["checkpoint_sha256"]
-    assert said == sha256_of(best)
+    monkeypatch.setattr(predict, "predict", replace_first)
+    gnn.predict(folder, tmp_path / "p")
+    part = "part-00000.parquet"
+    here, old, new = (sha256_of(tmp_path / name / part) for name in ("p", "by_run", "by_other"))
+    assert here == old != new
 
 
 # -- ranks -----------------------------------------------------------------------------------------
