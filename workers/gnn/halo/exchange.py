@@ -14,14 +14,14 @@ them, and the host continues to launch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.workers.comm.exchange import Requests
-from penstock.workers.gnn.clock import Clock
+from penstock.workers.gnn.clock import Clock, Kind
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.halo.rows import add_rows, one_slice, take_rows
 from penstock.workers.resources.device import to_device
@@ -32,34 +32,69 @@ if TYPE_CHECKING:
 
 _FORWARD, _BACKWARD = 1, 2  # tags
 
-_unmeasured = nullcontext()
 
-
-class Halo:
-    """One rank's side of these exchanges; one of each direction may be open.
+class Exchanges:
+    """Exchanges with other ranks, of rows or of gradients; all ranks start the same, in order.
 
     overlap     False: an exchange completes at its start; may change between exchanges
-    skip_exchange  nothing is exchanged, packed or added: rows of ghosts keep stale values; the same
-                on all ranks, it may change between exchanges
+    skip_exchange  nothing is exchanged, packed or added: values stay this rank's own, or stale; the
+                same on all ranks, it may change between exchanges
     before      called before an exchange that completes at its start
+    wait_for    waits for requests of the ranks [default: their own wait]
     """
+
+    kind: Kind
 
     def __init__(
         self,
         comm: AnyCommunicator,
-        local: LocalGraph,
         *,
         overlap: bool = True,
         clock: Clock | None = None,
-        wait: Callable[[Requests], None] | None = None,
-        pool: ThreadPool | None = None,
+        wait_for: Callable[[Requests], None] | None = None,
     ) -> None:
-        self._pool = pool  # its threads pack and add
-        self._comm, self.overlap, self._clock = comm, overlap, clock
-        self._wait = comm.wait if wait is None else wait
+        self._comm, self.overlap, self._clock = comm, overlap, clock or Clock()
+        self._wait_for = wait_for or comm.wait
         self.skip_exchange = False
         self.before: Callable[[], None] | None = None
-        self._owned = local.owned
+        self._open: tuple[list[Requests], ...] = ([],)
+
+    def test(self) -> None:
+        """Make progress; cheap if nothing is open. Call it between pieces of computation."""
+        for requests in self._open:
+            if requests:
+                with self._span("test"):
+                    if self._comm.test(requests):
+                        requests.clear()
+
+    def _begins(self) -> bool:
+        """Return whether there is something to exchange; a rank without peers takes part too."""
+        if self._comm.size == 1 or self.skip_exchange:
+            return False
+        if self.before is not None:
+            self.before()
+        return True
+
+    def _finish(self, requests: list[Requests]) -> None:
+        if requests:
+            with self._span("wait"):
+                self._wait_for(requests)
+                requests.clear()
+
+    def _span(self, what: str) -> AbstractContextManager[None]:
+        return self._clock.span(f"{self.kind}: {what}", self.kind)
+
+
+class Halo(Exchanges):
+    """One rank's side of the exchanges of rows; one of each direction may be open."""
+
+    kind = "halo"
+
+    def __init__(
+        self, comm: AnyCommunicator, local: LocalGraph, pool: ThreadPool, **how: Any
+    ) -> None:
+        super().__init__(comm, **how)
+        self._pool = pool  # its threads pack and add
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
         # Every rank begins with another neighbour.
@@ -67,11 +102,9 @@ class Halo:
         self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
         # In an undirected graph, each of two ranks needs all rows of the other that have ghosts.
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
-        self._alone = comm.size == 1  # a rank without peers calls ``before`` too
         self._rows: dict[bool, dict[int, AnyArray | slice]] = {}
         self._buffers: dict[tuple[object, ...], dict[int, AnyArray]] = {}
-        self._forward: list[Requests] = []
-        self._backward: list[Requests] = []
+        self._open = self._forward, self._backward = [], []
         self._received: dict[int, AnyArray] | None = None  # gradients to add, by peer
 
     def start(self, x: AnyArray) -> None:
@@ -80,11 +113,9 @@ class Halo:
         Rows of ghosts must not be touched until ``wait``.
         """
         assert not self._forward, "an exchange is open"
-        if self._alone or self.skip_exchange:
+        if not self._begins():
             return
-        if self.before is not None:
-            self.before()
-        with self._span("halo: pack and post"):
+        with self._span("pack and post"):
             for peer, rows in self._receives:
                 self._forward.append(self._comm.irecv(x[rows], peer, _FORWARD))
             buffers, where = self._buffers_of(x, _FORWARD), self._rows_of(x)
@@ -101,8 +132,7 @@ class Halo:
 
     def wait(self) -> None:
         """Return when the rows of ghosts have arrived."""
-        if self._forward:
-            self._finish(self._forward)
+        self._finish(self._forward)
 
     def start_backward(self, x: AnyArray) -> None:
         """Send the rows of ghosts to their owners, and start to receive those for this rank.
@@ -110,11 +140,9 @@ class Halo:
         Until ``wait_backward``, rows of ghosts must not be touched; owned rows may be.
         """
         assert self._received is None, "an exchange is open"
-        if self._alone or self.skip_exchange:
+        if not self._begins():
             return
-        if self.before is not None:
-            self.before()
-        with self._span("halo: pack and post"):
+        with self._span("pack and post"):
             self._received = self._buffers_of(x, _BACKWARD)
             for peer, _ in self._sends:
                 self._backward.append(self._comm.irecv(self._received[peer], peer, _BACKWARD))
@@ -126,32 +154,14 @@ class Halo:
 
     def wait_backward(self, x: AnyArray) -> None:
         """Add the received rows to the owned rows of ``x``, always from the lowest peer first."""
-        if self._backward:
-            self._finish(self._backward)
+        self._finish(self._backward)
         came, self._received = self._received, None
         if not came:
             return
-        with self._span("halo: add"):
+        with self._span("add"):
             where = self._rows_of(x)
             for peer in sorted(came):
                 add_rows(x, where[peer], came[peer], self._pool)
-
-    def test(self) -> bool:
-        """Make progress; return whether all have arrived. Call it between pieces of computation."""
-        if self._forward or self._backward:
-            with self._span("halo: test"):
-                for requests in (self._forward, self._backward):
-                    if requests and self._comm.test(requests):
-                        requests.clear()
-        return not (self._forward or self._backward)
-
-    def _finish(self, requests: list[Requests]) -> None:
-        with self._span("halo: wait"):
-            self._wait(requests)
-            requests.clear()
-
-    def _span(self, name: str) -> AbstractContextManager[None]:
-        return _unmeasured if self._clock is None else self._clock.span(name, "halo")
 
     def _buffers_of(self, x: AnyArray, way: int) -> dict[int, AnyArray]:
         key = (way, x.shape[1], x.dtype, isinstance(x, np.ndarray))

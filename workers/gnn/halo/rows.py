@@ -29,16 +29,12 @@ def one_slice(rows: Array) -> slice | None:
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
-def take_rows(
-    x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
-) -> None:
+def take_rows(x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool) -> None:
     """Copy some rows of ``x`` to ``buffer``; on a GPU also a slice."""
     _in_pieces(kernel("ghost_rows", x).take_rows, x, rows, buffer, pool)
 
 
-def add_rows(
-    x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
-) -> None:
+def add_rows(x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool) -> None:
     """Add ``buffer`` to distinct rows of ``x``; on a GPU also a slice."""
     _in_pieces(kernel("ghost_rows", x).add_rows, x, rows, buffer, pool)
 
@@ -48,10 +44,10 @@ def _in_pieces(
     x: AnyArray,
     rows: AnyArray | slice,
     buffer: AnyArray,
-    pool: ThreadPool | None,
+    pool: ThreadPool,
 ) -> None:
     pieces = len(buffer) * x.shape[1] // LEAST
-    if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(rows, np.ndarray):
+    if pool.threads == 1 or pieces < 2 or not isinstance(rows, np.ndarray):
         move(x, rows, buffer)
         return
     pieces = min(pieces, _PIECES * pool.threads)

@@ -60,12 +60,9 @@ class Network:
         entries = [entry for conv in self.convs for entry in conv.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
         # With NCCL the GPU waits for messages, and the host continues to launch.
-        wait = comm.follow if device else comm.wait
-        exchange: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
-        self.halo, self.reducer = (
-            Halo(comm, local, pool=pool, **exchange),
-            GradientReducer(comm, **exchange),
-        )
+        how: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock}
+        how["wait_for"] = comm.follow if device else comm.wait
+        self.halo, self.reducer = Halo(comm, local, pool, **how), GradientReducer(comm, **how)
         self.context = Context(
             local,
             self.parameters,

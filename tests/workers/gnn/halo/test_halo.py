@@ -20,7 +20,7 @@ def test_gradients_are_added_in_the_order_of_ranks(
         with open_local(comm, graph.path, partition, weighted=False) as local:
             for threads in (1, 2, 5):
                 with ThreadPool(threads) as pool:
-                    halo = Halo(comm, local, pool=pool)
+                    halo = Halo(comm, local, pool)
                     x = np.full((local.columns, 70), parts[comm.rank])
                     halo.start(x)
                     halo.wait()
