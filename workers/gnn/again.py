@@ -22,7 +22,7 @@ from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.workers.gnn.data.local import LocalGraph
-from penstock.workers.gnn.data.node_data import Stored, checked_features, with_features
+from penstock.workers.gnn.data.node_data import NodeData, checked_features, with_features
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.state import load_tensors
@@ -218,7 +218,7 @@ class _Block:
 
 
 def _features(graph: Graph, nodes: Array, task: PredictTask) -> Any:
-    stored = Stored(nodes, graph.features(nodes), None, None)
+    stored = NodeData(nodes, graph.features(nodes))
     if task.feature_columns is not None:
         stored = with_features(stored, task.feature_columns)
     return checked_features(stored, graph.manifest, task.graph)

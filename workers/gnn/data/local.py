@@ -28,7 +28,6 @@ from penstock.partition.part import Part, Partition, part_folder
 from penstock.splits import SplitFile
 from penstock.workers.gnn.data.node_data import (
     NodeData,
-    Stored,
     labelled,
     nodes_of_graph,
     nodes_of_part,
@@ -109,7 +108,7 @@ def open_local(
     graph's own.
     """
 
-    def read(stored: Stored, manifest: Manifest) -> NodeData:
+    def read(stored: NodeData, manifest: Manifest) -> NodeData:
         if feature_columns is not None:
             stored = with_features(stored, feature_columns)
         if split is not None:
@@ -125,7 +124,6 @@ def open_local(
                 opened.csr(),
                 np.arange(opened.num_nodes, dtype=np.int64),
                 read(nodes_of_graph(opened), opened.manifest),
-                graph,
                 weighted=weighted,
             )
         return
@@ -136,7 +134,7 @@ def open_local(
     with resources().copies.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
         found = read(nodes_of_part(part), manifest)
-        yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)
+        yield _local(manifest, part.csr, part.global_ids, found, part, weighted=weighted)
 
 
 def _local(
@@ -144,7 +142,6 @@ def _local(
     csr: CSR,
     ids: Array,
     found: NodeData,
-    graph: Path,
     part: Part | None = None,
     *,
     weighted: bool,
@@ -176,7 +173,7 @@ def _local(
         weights=None if weights is None else _plain(weights, np.float32),
         symmetric=not manifest.directed and columns == owned == manifest.nodes,
         features=found.features,
-        label_kind=found.label_kind,
+        label_kind=manifest.labels,
         labels=found.labels,
         splits=found.splits,
         send={peer: np.asarray(rows, np.intp) for peer, rows in send.items()},

@@ -24,8 +24,8 @@ _TRAIN = SPLITS.index("train")
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """One rank's nodes as stored: features and labels unchanged, None if missing.
+class NodeData:
+    """One rank's nodes as stored, None if missing; checked, they are as in ``LocalGraph``.
 
     ids     (rows,) int64: numbers in the whole graph
     labels  numbers; or (indptr, classes, labelled) if a node has several classes
@@ -34,19 +34,9 @@ class Stored:
 
     ids: Array
     features: Any
-    labels: Any
-    splits: Array | None
+    labels: Any = None
+    splits: Any = None
     columns: Array | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class NodeData:
-    """Data to train on, as ``LocalGraph`` describes it."""
-
-    features: Any
-    label_kind: str | None
-    labels: Any
-    splits: Array
 
     def reordered(self, order: Array) -> NodeData:
         """Return rows in another order."""
@@ -60,7 +50,8 @@ class NodeData:
             features = np.take(self.features, order, axis=0)
         else:
             features = self.features[order]
-        return replace(self, features=features, labels=labels, splits=self.splits[order])
+        ids, splits = self.ids[order], self.splits[order]
+        return replace(self, ids=ids, features=features, labels=labels, splits=splits)
 
 
 def labelled(labels: Any) -> Array:
@@ -70,7 +61,7 @@ def labelled(labels: Any) -> Array:
     return np.asarray(~np.isnan(labels) if labels.dtype.kind == "f" else labels >= 0)
 
 
-def nodes_of_graph(graph: Graph) -> Stored:
+def nodes_of_graph(graph: Graph) -> NodeData:
     """Return a graph's data of all its nodes."""
     manifest = graph.manifest
     labels: Any = None
@@ -82,10 +73,10 @@ def nodes_of_graph(graph: Graph) -> Stored:
     if manifest.splits:
         splits = as_numpy(graph.node_column("split"), -1)
     ids = np.arange(graph.num_nodes, dtype=np.int64)
-    return Stored(ids, graph.features(), labels, splits)
+    return NodeData(ids, graph.features(), labels, splits)
 
 
-def nodes_of_part(part: Part) -> Stored:
+def nodes_of_part(part: Part) -> NodeData:
     """Return a part's data of its owned nodes."""
     manifest = part.manifest
     labels: Any = None
@@ -94,10 +85,10 @@ def nodes_of_part(part: Part) -> Stored:
     elif manifest.labels is not None:
         labels = part.labels()
     splits = load_npy(part.path / "split.npy") if manifest.splits else None
-    return Stored(part.owned, part.features(), labels, splits)
+    return NodeData(part.owned, part.features(), labels, splits)
 
 
-def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
+def with_features(stored: NodeData, columns: tuple[int, ...]) -> NodeData:
     """Return nodes with only these features, in this order."""
     chosen = np.array(columns, np.int64)
     features = stored.features
@@ -114,7 +105,7 @@ def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array,
 
 
 def read_nodes(
-    stored: Stored,
+    stored: NodeData,
     manifest: Manifest,
     graph: Path,
     comm: AnyCommunicator,
@@ -125,9 +116,8 @@ def read_nodes(
 
     Without ``for_training`` labels and splits may be missing.
     """
-    kind = manifest.labels
     features = checked_features(stored, manifest, graph)
-    labels = None if kind is None else _labels(stored, manifest, graph)
+    labels = None if manifest.labels is None else _labels(stored, manifest, graph)
     splits = np.full(len(stored.ids), -1, np.int8)
     if stored.splits is not None:
         splits = np.asarray(stored.splits, np.int8).view(np.ndarray)
@@ -135,13 +125,13 @@ def read_nodes(
             raise _damaged(graph, "splits", f"-1 .. {len(SPLITS) - 1}", splits)
     if for_training:
         _check_selected(labels, splits, graph, comm)
-    return NodeData(features, kind, labels, splits)
+    return replace(stored, features=features, labels=labels, splits=splits)
 
 
 # -- features --------------------------------------------------------------------------------------
 
 
-def checked_features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+def checked_features(stored: NodeData, manifest: Manifest, graph: Path) -> Any:
     """Return the features of nodes as float32, or raise if one is missing or not finite."""
     features, entry = stored.features, manifest.features
     assert features is not None
@@ -204,7 +194,7 @@ def _damaged(graph: Path, what: str, expected: str, got: Array) -> CorruptFile:
 # -- labels ----------------------------------------------------------------------------------------
 
 
-def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
+def _labels(stored: NodeData, manifest: Manifest, graph: Path) -> Any:
     multi = isinstance(stored.labels, tuple)
     count = len(stored.labels[0]) - 1 if multi else len(stored.labels)
     if count != len(stored.ids):
