@@ -31,12 +31,7 @@ from penstock.pipelines.tables.text import TextShape
 from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.candidates import Candidates
-from penstock.workers.embed.evaluation.evaluate import (
-    Evaluated,
-    EvaluateTask,
-    evaluate,
-    unknown,
-)
+from penstock.workers.embed.evaluation.evaluate import EvaluateTask, evaluate, unknown
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
@@ -135,7 +130,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         by_relation=options.by_relation,
         own=filters[1].path if len(filters) > 1 else None,
     )
-    found: Evaluated = workers.ranks(evaluate, (task,), title="evaluate")[0]
+    found = workers.ranks(evaluate, (task,), title="evaluate")[0]
+    found["skipped"] += skipped
     return EvaluateReport(
         run=str(at),
         graph=str(graph.path),
@@ -144,18 +140,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         filters=[str(one.path) for one in filters] if options.filtered else None,
         unfiltered=unfiltered,
         checkpoint=checkpoint,
-        edges=found.edges,
-        skipped=found.skipped + skipped,
-        candidates=found.candidates[0],
-        head_candidates=found.candidates[1],
-        scores=found.scores,
-        tail=found.sides.get("tail"),
-        head=found.sides.get("head"),
         at=options.at,
-        lists=found.lists,
-        kinds=found.kinds,
-        relations=found.relations,
-        unseen=found.unseen,
+        **found,
     )
 
 

@@ -54,7 +54,7 @@ class Trained:
     best_epoch      epoch with the best validation MRR; the last if nothing was validated
     loss            mean over edges in the last epoch; None: no epoch, or it is not finite
     loss_before     the same in the epoch before
-    validation      ``Scores`` of the best epoch; None: the graph has no validation edges
+    validation      ``scores_of`` the best epoch; None: the graph has no validation edges
     epoch_seconds   the median epoch, without evaluation and checkpoints
     utilization     share of epoch time in which kernels trained; if there are several epochs, the
                     first, which may compile kernels, does not count

@@ -38,7 +38,7 @@ from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.evaluation.candidates import RelationKinds
-from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.evaluation.ranking import known_answers, rank, sample, scores_of
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import (
     EdgeBuckets,
@@ -657,7 +657,7 @@ class EmbedTrainer(Trainer):
         edges, known = self.validation
         given = {"known": known, "candidates": self.candidates, "work": self.work}
         ranks = rank(source, self.rules, edges, **given)
-        return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+        return scores_of(np.concatenate(list(ranks.values())))
 
     def figures(
         self, evaluated: Evaluation | None, seconds: float

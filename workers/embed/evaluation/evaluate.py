@@ -21,11 +21,11 @@ from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edg
 from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates
 from penstock.workers.embed.evaluation.metrics import grouped_scores, list_scores, relation_kinds
 from penstock.workers.embed.evaluation.ranking import (
-    Scores,
     drawn,
     known_answers,
     rank,
     sample,
+    scores_of,
 )
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
@@ -73,29 +73,11 @@ class EvaluateTask:
     own: Path | None = None
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Scores over all ranks, and of each side.
+def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
+    """Rank every answer among all candidates; each rank takes its share of the edges.
 
-    lists   recall, precision and NDCG of the best answers, of each side
-    unseen  edges with a node that no training edge has; None: not counted, as this takes a pass
-            over all edges, like filtering
-    relations, kinds  scores of the edges of each relation, and of each kind of relation
+    The result has the figures of ``EvaluateReport`` by name.
     """
-
-    edges: int
-    skipped: int
-    candidates: tuple[int, int]
-    scores: dict[str, Any]
-    sides: dict[str, dict[str, Any]]
-    lists: dict[str, dict[str, float]]
-    unseen: int | None = None
-    relations: dict[str, Any] | None = None
-    kinds: dict[str, Any] | None = None
-
-
-def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
-    """Rank every answer among all candidates; each rank takes its share of the edges."""
     graph = Graph.open(task.graph)
     translated = Translation(task, graph)
     rules = task.training.rules(len(task.relations or ()))
@@ -165,10 +147,8 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     for side, found in own_ranks.items():
         ranks[side][share] = found
         comm.allreduce(ranks[side])
-    sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
-    scores = Scores.of(np.concatenate(list(ranks.values())))
     unseen, trained_on = None, task.graph if task.same else task.own
-    if task.filtered and trained_on is not None:
+    if task.filtered and trained_on is not None:  # a pass over all edges, like filtering
         alone = in_no_edge(Graph.open(trained_on))
         unseen = int(np.count_nonzero(alone[edges.heads] | alone[edges.tails]))
     lists = {}
@@ -183,17 +163,18 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         kinds = np.array(relation_kinds(train_pieces(Graph.open(trained_on)), len(names)))
         every = sorted({*kinds.tolist()})
         by_kind = grouped_scores(ranks, np.searchsorted(every, kinds)[edges.relations], every)
-    return Evaluated(
-        edges.count,
-        skipped,
-        candidates,
-        scores.to_dict(),
-        sides,
-        lists,
-        unseen,
-        by_relation,
-        by_kind,
-    )
+    return {
+        "edges": edges.count,
+        "skipped": skipped,
+        "candidates": candidates[0],
+        "head_candidates": candidates[1],
+        "scores": scores_of(np.concatenate(list(ranks.values()))),
+        **{side.name.lower(): scores_of(found) for side, found in ranks.items()},
+        "lists": lists,
+        "unseen": unseen,
+        "relations": by_relation,
+        "kinds": by_kind,
+    }
 
 
 def _questions(

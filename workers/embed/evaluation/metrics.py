@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.embed_rules import Side
 from penstock.workers.embed.edges import Edges
-from penstock.workers.embed.evaluation.ranking import Scores
+from penstock.workers.embed.evaluation.ranking import scores_of
 
 # mean answers to a query of a relation, from which on it is N, not 1 (Bordes et al., 2013)
 _SEVERAL = 1.5
@@ -89,6 +89,6 @@ def grouped_scores(ranks: dict[Side, Array], group: Array, names: list[str]) -> 
     for number, name in enumerate(names):
         of = group == number
         if of.any():
-            sides = {side.name.lower(): Scores.of(one[of]).to_dict() for side, one in ranks.items()}
+            sides = {side.name.lower(): scores_of(one[of]) for side, one in ranks.items()}
             found[name] = {"edges": int(of.sum()), **sides}
     return found

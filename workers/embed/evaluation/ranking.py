@@ -8,7 +8,7 @@ with the same score.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,27 +32,11 @@ ANSWERS = 1 << 24  # known answers that a kernel call gets, at most
 _SAMPLE, _CANDIDATES = 0, 1 << 62  # the first draw of EMBED_CANDIDATE
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The mean rank, the mean of 1 / rank, and the share of ranks up to each k."""
-
-    mr: float
-    mrr: float
-    hits1: float
-    hits3: float
-    hits10: float
-    ranks: int
-
-    @staticmethod
-    def of(ranks: Array) -> Scores:
-        """Return the scores of one rank or more."""
-        one, three, ten = (float((ranks <= k).mean()) for k in (1, 3, 10))
-        mr, mrr = float(ranks.mean()), float((1 / ranks).mean())
-        return Scores(mr, mrr, one, three, ten, len(ranks))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return them by name."""
-        return asdict(self)
+def scores_of(ranks: Array) -> dict[str, Any]:
+    """Return the mean rank, the mean of 1 / rank, and the share of ranks up to each k."""
+    hits = {f"hits{k}": float((ranks <= k).mean()) for k in (1, 3, 10)}
+    means = {"mr": float(ranks.mean()), "mrr": float((1 / ranks).mean())}
+    return {**means, **hits, "ranks": len(ranks)}
 
 
 def sample(edges: Edges, count: int | None, seed: int) -> Edges:
