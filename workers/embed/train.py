@@ -37,7 +37,7 @@ from penstock.threads import cores_of_rank
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
-from penstock.workers.embed.evaluation.candidates import RelationKinds
+from penstock.workers.embed.evaluation.candidates import RelationKinds, same_for_all
 from penstock.workers.embed.evaluation.ranking import known_answers, rank, sample, scores_of
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import (
@@ -211,7 +211,7 @@ class EmbedTrainer(Trainer):
         self.buffer = opened.enter_context(buffer)
         self.moves = Moves(comm, self.buffer, holders, whole=self.whole)
         self.kernels = kernel("embed", self.buffer.values)
-        mask = self.candidates = kinds = None
+        mask, self.candidates, kinds = None, same_for_all(), None
         if task.candidates is not None:
             self.candidates = task.candidates.groups(self.layout)
             if task.candidates.bits is None:

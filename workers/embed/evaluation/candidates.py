@@ -61,7 +61,7 @@ class Candidates:
         return _by_relation(Graph.open(self.graph), layout, typed=self.typed)
 
 
-def same_for_all(positions: Array, only: Side | None = None) -> Groups:
+def same_for_all(positions: Array | None = None, only: Side | None = None) -> Groups:
     """Return a function that puts all questions of a side, or of both, into one group."""
 
     def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:
@@ -152,10 +152,8 @@ def _placed(nodes: Array, layout: NodeLayout) -> Array:
     return nodes if layout.positions is None else np.sort(layout.positions[nodes])
 
 
-def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> tuple[int, int]:
+def mean_candidates(groups: Groups, edges: Edges, nodes: int) -> tuple[int, int]:
     """Return the mean number of candidates of the edges' questions for tails, and for heads."""
-    if groups is None or not edges.count:
-        return nodes, nodes
     means = []
     for side in Side:
         of_side = [

@@ -18,7 +18,7 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.sizes import plural
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges, train_pieces
-from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates
+from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates, same_for_all
 from penstock.workers.embed.evaluation.metrics import grouped_scores, list_scores, relation_kinds
 from penstock.workers.embed.evaluation.ranking import (
     drawn,
@@ -121,7 +121,7 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
-            groups, nodes = None, source.layout.nodes
+            groups, nodes = same_for_all(), source.layout.nodes
             if isinstance(task.candidates, int):
                 groups = drawn(nodes, task.candidates, task.seed)
             elif task.candidates is not None:

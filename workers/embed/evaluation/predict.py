@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -22,7 +22,7 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges
-from penstock.workers.embed.evaluation.candidates import Candidates
+from penstock.workers.embed.evaluation.candidates import Candidates, same_for_all
 from penstock.workers.embed.evaluation.means import Means
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
@@ -33,7 +33,7 @@ from penstock.workers.embed.evaluation.ranking import (
     like,
     queries_of,
 )
-from penstock.workers.embed.source import TableSource, VectorSource, read_checkpoint
+from penstock.workers.embed.source import R, TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import IDS
@@ -75,19 +75,19 @@ class PredictTask:
     new: Path | None = None
     number: int | None = None
 
-    def read(self, use: Callable[[TableSource, Checkpoint], None], *, device: bool) -> None:
-        """Call ``use`` with the vectors of the checkpoint; raise if another replaced it."""
+    def read(self, use: Callable[[TableSource], R], *, device: bool) -> R:
+        """Return what ``use`` makes of the checkpoint's vectors; raise if another replaced it."""
 
-        def same(source: TableSource, found: Checkpoint) -> None:
+        def same(source: TableSource, found: Checkpoint) -> R:
             if self.number not in (None, found.number):
                 raise InputError(
                     f"{self.run} trained on, and replaced the checkpoint that the first answers "
                     "are from",
                     remedy="Wait for its end, or ask for another --checkpoint",
                 )
-            use(source, found)
+            return use(source)
 
-        read_checkpoint(self.run / "checkpoints", self.checkpoint, same, device=device)
+        return read_checkpoint(self.run / "checkpoints", self.checkpoint, same, device=device)
 
 
 @dataclass(frozen=True)
@@ -162,20 +162,20 @@ def _answered(
     scores = np.empty((len(nodes), task.top))
     best = np.empty(scores.shape, np.int64)
 
-    def answer(source: TableSource, _: Checkpoint) -> None:
+    def answer(source: TableSource) -> None:
         rules = task.training.rules(len(task.relations or ()))
         positions, order = source.layout.positions, source.layout.order
         at = nodes
         if positions is not None:  # new nodes follow the run's
             known = nodes < len(positions)
             at = np.where(known, positions[np.where(known, nodes, 0)], nodes)
-        asked = source if task.new is None else _WithNew(source, task.new)
         answered = None if task.graph is None else _known(task, nodes, relations, side, source)
-        groups = None if task.candidates is None else task.candidates.groups(source.layout)
+        given = task.candidates
+        groups = same_for_all() if given is None else given.groups(source.layout)
 
         def answer_block(some: Array, chosen: Array | None) -> None:
             needed, where = np.unique(at[some], return_inverse=True)
-            rows = asked.gather(needed)
+            rows = _rows_at(source, needed, task.new)
             query = queries_of(source, rules, rows, where, relations[some], side)
             theirs = None
             if answered is not None:
@@ -187,17 +187,16 @@ def _answered(
                 for first, values in source.parts():
                     before, values = chosen_of(chosen, first, values)
                     if len(values):
-                        given = query, values, rules, task.top, before, theirs, found, work
-                        found = kernels.top(*given)
+                        among = query, values, rules, task.top, before, theirs, found, work
+                        found = kernels.top(*among)
             assert found is not None  # there is a candidate
             scores[some], ids = map(to_host, found)
             if chosen is not None:
                 ids = np.where(ids >= 0, chosen[ids], -1)
             best[some] = ids if order is None else np.where(ids >= 0, order[ids], -1)
 
-        everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
         with _alone():
-            for of, chosen in everything if groups is None else groups(side, relations):
+            for of, chosen in groups(side, relations):
                 rows = np.arange(len(nodes))[of]
                 for begin in range(0, len(rows), BLOCK):
                     answer_block(rows[begin : begin + BLOCK], chosen)
@@ -207,35 +206,24 @@ def _answered(
     return scores, best
 
 
-class _WithNew(VectorSource):
-    """The vectors of a run followed by those of new nodes, which are not candidates."""
-
-    def __init__(self, source: TableSource, folder: Path) -> None:
-        self.source, self.new = source, np.load(folder / NEW)
-        self.layout, self.relations = source.layout, source.relations
-
-    def parts(self) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the run's."""
-        return self.source.parts()
-
-    def gather(self, positions: Array) -> AnyArray:
-        """Return vectors at positions; those of new nodes follow the run's."""
-        nodes = self.layout.nodes
-        known = positions < nodes
-        rows = self.source.gather(np.where(known, positions, 0))
-        if not known.all():
-            at = np.flatnonzero(~known)
-            rows[like(rows, at)] = like(rows, self.new[positions[at] - nodes])
-        return rows
+def _rows_at(source: TableSource, positions: Array, folder: Path | None) -> AnyArray:
+    """Return vectors at positions; those of new nodes, if any, follow the run's."""
+    if folder is None:
+        return source.gather(positions)
+    nodes = source.layout.nodes
+    known = positions < nodes
+    rows = source.gather(np.where(known, positions, 0))
+    if not known.all():
+        at, new = np.flatnonzero(~known), np.load(folder / NEW, mmap_mode="r")
+        rows[like(rows, at)] = like(rows, new[positions[at] - nodes])
+    return rows
 
 
 def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
     """Return the vector for each new node that its edges predict, (count, dim)."""
     rules = task.training.rules(len(task.relations or ()))
-    means = Means.none(count, rules)
 
-    def add(source: TableSource, _: Checkpoint) -> None:
-        nonlocal means
+    def add(source: TableSource) -> Means:
         means, nodes = Means.none(count, rules), source.layout.nodes
         positions = source.layout.positions
         for side in (Side.TAIL, Side.HEAD):
@@ -246,9 +234,9 @@ def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
                 at = given[some] if positions is None else positions[given[some]]
                 rows, relations = source.gather(at), edges.relations[some]
                 means.add(new[some] - nodes, rows, source.relations, relations, side)
+        return means
 
-    task.read(add, device=False)
-    return means.vectors()
+    return task.read(add, device=False).vectors()
 
 
 def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:
@@ -295,18 +283,18 @@ def _known_relations(task: PredictTask, heads: Array, tails: Array) -> tuple[Arr
 
 def score_edges(task: PredictTask, edges: Edges, *, device: bool) -> Array:
     """Return the score of each edge, with which tails are ranked: (n,) float64."""
-    scores = np.empty(edges.count)
 
-    def score(source: TableSource, found: Checkpoint) -> None:
+    def score(source: TableSource) -> Array:
+        scores = np.empty(edges.count)
         rules = task.training.rules(len(task.relations or ()))
         size = max(1, _VALUES // task.training.dim)
         for begin in range(0, edges.count, size):
             some = slice(begin, begin + size)
             asked, answers, _ = ask(source, rules, edges.take(some), Side.TAIL)
             scores[some] = to_host(kernel("embed", asked).answer_scores(asked, answers, rules))
+        return scores
 
-    task.read(score, device=device)
-    return scores
+    return task.read(score, device=device)
 
 
 def _known(

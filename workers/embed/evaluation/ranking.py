@@ -107,14 +107,14 @@ def rank(
     rules: EmbedRules,
     edges: Edges,
     *,
-    known: dict[Side, KnownAnswers] | None = None,
-    candidates: Groups | None = None,
-    work: Any = None,
+    known: dict[Side, KnownAnswers] | None,
+    candidates: Groups,
+    work: Any,
 ) -> dict[Side, Array]:
     """Return the rank of every edge's tail and head: (edges,) float64 each.
 
     known       true answers of each side's queries, which are left out of the candidates
-    candidates  the nodes to rank answers among [default: all nodes]
+    candidates  the nodes to rank answers among
     """
     ranks = {side: np.empty(edges.count, np.float64) for side in rules.sides}
     size = max(1, min(BLOCK, VALUES // rules.dim))
@@ -133,7 +133,7 @@ def _rank_block(
     edges: Edges,
     side: Side,
     known: KnownAnswers | None,
-    candidates: Groups | None,
+    candidates: Groups,
     work: Any,
 ) -> Array:
     asked, given, answers = ask(source, rules, edges, side)
@@ -173,9 +173,7 @@ def _rank_block(
                     work,
                 )
 
-    everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
-    of_side = everything if candidates is None else candidates(side, edges.relations)
-    groups = [Group(*one) for one in of_side]
+    groups = [Group(*one) for one in candidates(side, edges.relations)]
     for first, values in source.parts():
         for group in groups:
             group.count(first, values)
@@ -194,10 +192,10 @@ def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, 
     return low, values[like(values, chosen[low:high] - first)]
 
 
-def drawn(nodes: int, count: int, seed: int) -> Groups | None:
-    """Draw ``count`` nodes as candidates of all edges; None if the graph has no more than that."""
+def drawn(nodes: int, count: int, seed: int) -> Groups:
+    """Draw ``count`` nodes as candidates of all edges; all if the graph has no more than that."""
     if count >= nodes:
-        return None
+        return same_for_all()
     keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, nodes)
     return same_for_all(np.sort(np.argpartition(keys, count)[:count]))
 
