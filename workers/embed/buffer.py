@@ -7,7 +7,8 @@
                     phase.shares, buffer.first_rows,
                     rows=len(buffer.values), seed=seed, which=phase.which,
                 )
-                for heads, relations, tails in edges.batches(size):
+                for start in range(0, len(edges), size):
+                    heads, relations, tails, weights = edges.batch(start, start + size)
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
@@ -259,10 +260,6 @@ class PartitionBuffer:
         self._slot_of[partition] = self._free()
         self._pending.append(self._load(partition))
         self.wait()
-
-    def receive(self, partition: int) -> None:
-        """Give a partition a slot, which the caller fills."""
-        self._slot_of[partition] = self._free()
 
     def replace(self, leaving: int, coming: int) -> None:
         """Note that the slot of one partition was filled with another from another rank."""

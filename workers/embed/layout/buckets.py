@@ -68,12 +68,6 @@ class EdgeBuckets:
         """The number of partitions."""
         return math.isqrt(self.offsets.shape[1] - 1)
 
-    @property
-    def counts(self) -> Array:
-        """The number of edges of each bucket: (partitions, partitions)."""
-        found: Array = np.diff(self.offsets).sum(axis=0).reshape(self.partitions, self.partitions)
-        return found
-
     def runs(self, share: Share) -> list[tuple[int, int]]:
         """Return the first edge of a share, and the first after it, in each section."""
         bucket, part, of = share.bucket[0] * self.partitions + share.bucket[1], share.part, share.of
@@ -148,11 +142,6 @@ class PhaseEdges:
         assert heads is not None
         assert tails is not None
         return heads, relations, tails, weights
-
-    def batches(self, size: int) -> Iterator[BatchColumns]:
-        """Yield batches of ``size`` edges; the last one may be smaller."""
-        for start in range(0, self.count, size):
-            yield self.batch(start, start + size)
 
 
 def build_buckets(
