@@ -34,8 +34,8 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Table
 from penstock.kernels.streams import Stream
 from penstock.threads import cores_of_rank
+from penstock.workers.embed.batches import Batches
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
-from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.evaluation.candidates import RelationKinds, same_for_all
 from penstock.workers.embed.evaluation.ranking import known_answers, rank, sample, scores_of
@@ -49,7 +49,6 @@ from penstock.workers.embed.layout.buckets import (
 )
 from penstock.workers.embed.layout.gpu_edges import buckets_on_device, on_device, sort_on_device
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
@@ -223,8 +222,7 @@ class EmbedTrainer(Trainer):
         self.relations = self._initial_relations()
         self.position, self.batches = Position(), 0
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
-        self.busy = BusyTime(device=gpu())
-        self._losses = BatchLosses(device=gpu())
+        self.launched = Batches(device=gpu())
         self._before = math.nan  # the loss of the epoch before the last one
         self._checked = False  # whether the buffer was checked to be finite since the last state
         # Edges of this state on this rank and on all, and of the epoch before it on all. A single
@@ -449,8 +447,13 @@ class EmbedTrainer(Trainer):
         position, edges = self.position, self.edges
         self._done_before = position.epoch * edges + self.epoch_edges
         while position.epoch < self.training.epochs:
-            self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
-            self.busy.pause()
+            self._begun = (
+                1 - self.epoch_edges / edges,
+                self.launched.seconds,
+                self.done,
+                self._exposed,
+            )
+            self.launched.pause()
             for visit in self.buffer.visits(position.epoch, start=position.step):
                 self._checked = False
                 self._visit(visit)
@@ -463,7 +466,7 @@ class EmbedTrainer(Trainer):
                     visit.swap()
                     self.buffer.wait()
                     yield Step(self.epoch_loss, visit.number + 1, whole=True)
-                    self.busy.pause()
+                    self.launched.pause()
             self._settle()
             yield Step(self.epoch_loss, 0, whole=True, due=self._is_disk_full())
 
@@ -525,7 +528,7 @@ class EmbedTrainer(Trainer):
         """Train all edges of a phase, mixed; return whether all known losses are finite."""
         size = self.negatives.window
         nodes = Table(self.buffer.values, self.buffer.state)
-        self.busy.swap()
+        self.launched.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
             heads, relations, tails, weights = edges.batch(start, start + size)
@@ -536,7 +539,7 @@ class EmbedTrainer(Trainer):
             drawn, losses = self._number(), []
             self.batches += 1
             number = self.steps_before + self.batches
-            with self.busy.batch():
+            with self.launched.batch():
                 columns = heads, typed, tails, weights
                 for batch in self.negatives.batches(draw, drawn, self.rules, *columns):
                     # A CUDA graph has one number of edges.
@@ -545,7 +548,7 @@ class EmbedTrainer(Trainer):
                     losses.append(self.kernels.step(nodes, self.relations, batch, *given))
                     self.epoch_edges += len(batch.heads)
             self.shared.trained()  # this waits for other ranks, and does not count as training
-            self._losses.append(sum(losses[1:], losses[0]))
+            self.launched.append(sum(losses[1:], losses[0]))
             if not self._progress(len(heads)):
                 return False
         return True
@@ -608,9 +611,8 @@ class EmbedTrainer(Trainer):
 
         keep  number of last batches to leave for later: a GPU trains them meanwhile
         """
-        self.busy.settle(keep)
         # One by one: the sum does not depend on when it is checked.
-        for loss in self._losses.take(keep):
+        for loss in self.launched.settle(keep):
             self.epoch_loss += loss
         return math.isfinite(self.epoch_loss)
 
@@ -622,7 +624,7 @@ class EmbedTrainer(Trainer):
         With several ranks, each has trained all of a state before its host waits for the next.
         """
         alone = gpu() and self.comm.size == 1
-        return self.busy.exposed if alone else self.buffer.traffic.exposed_seconds
+        return self.launched.exposed if alone else self.buffer.traffic.exposed_seconds
 
     def is_finite(self) -> bool:
         """Return whether all vectors are finite."""
@@ -664,7 +666,7 @@ class EmbedTrainer(Trainer):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the epoch's loss, scores and times, and begin the next epoch."""
         share, busy, edges, exposed = self._begun
-        busy, edges = self.busy.seconds - busy, self.done - edges
+        busy, edges = self.launched.seconds - busy, self.done - edges
         took = EpochTime(seconds, busy, share, edges, self._exposed - exposed)
         if share:
             self._epoch_times.append(took)

@@ -1,4 +1,4 @@
-"""Time in which kernels train."""
+"""Batches that kernels train: their losses, and the time that they take."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class BusyTime:
-    """Seconds in which kernels trained batches.
+class Batches:
+    """Batches, some of which a GPU still trains.
 
-        with busy.batch():
+        with batches.batch():
             loss = kernels.step(...)
-        busy.settle()
+        batches.append(loss)
+        total += sum(batches.settle(keep))
 
     On a host, its clock measures them. A GPU still computes after the host has launched kernels, so
     events on the stream measure them. Time between two kernels of a batch counts, time between two
@@ -25,13 +26,15 @@ class BusyTime:
              them: the GPU waited for the swap
     """
 
-    def __init__(self, *, device: bool = False) -> None:
+    def __init__(self, *, device: bool) -> None:
         self.seconds = self.exposed = 0.0
         self._device = device
+        self._losses: list[Any] = []
         self._launched: list[tuple[Any, Any, bool]] = []
         self._free: list[Any] = []
         self._last: Any = None  # the end of the last settled batch
         self._after_swap = False
+        self._stream: Any = None
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -48,6 +51,10 @@ class BusyTime:
         ended.record()
         self._launched.append((begun, ended, after_swap))
 
+    def append(self, loss: Any) -> None:
+        """Add the loss of the batch that was launched last."""
+        self._losses.append(loss)
+
     def swap(self) -> None:
         """Record that the next batch may wait for a swap."""
         self._after_swap = True
@@ -56,17 +63,23 @@ class BusyTime:
         """Record that all is settled: time before the next batch does not count as waiting."""
         self._last = None
 
-    def settle(self, keep: int = 0) -> None:
-        """Wait for all launched batches except the last ``keep``, and count them."""
-        done = len(self._launched) - keep
-        if done <= 0:
-            return
+    def settle(self, keep: int = 0) -> list[float]:
+        """Wait for all launched batches except the last ``keep``; return their losses, in order.
+
+        A separate stream copies losses: a copy on the training stream would also wait for the
+        batches after them.
+        """
+        done = max(0, len(self._losses) - keep)
+        losses, launched = self._losses[:done], self._launched[:done]
+        del self._losses[:done], self._launched[:done]
+        if not launched:
+            return [float(loss) for loss in losses]
         import cupy
 
         def elapsed(begun: Any, ended: Any) -> float:
             return 1e-3 * float(cupy.cuda.get_elapsed_time(begun, ended))
 
-        for begun, ended, after_swap in self._launched[:done]:
+        for begun, ended, after_swap in launched:
             ended.synchronize()
             self.seconds += elapsed(begun, ended)
             if self._last is not None:
@@ -75,7 +88,8 @@ class BusyTime:
                 self._free.append(self._last)
             self._free.append(begun)
             self._last = ended
-        del self._launched[:done]
+        self._stream = self._stream or cupy.cuda.Stream(non_blocking=True)
+        return [float(loss.get(stream=self._stream)) for loss in losses]
 
     def _event(self) -> Any:
         if self._free:
