@@ -185,15 +185,7 @@ class EmbedTrainer(Trainer):
             self.table.check(partition)
         self.warm = None
         if task.init is not None and not all(self.table.newest):  # a lost rank
-            self.warm = WarmStart(
-                task.init,
-                task.init_relations,
-                graph,
-                self.rules,
-                opened,
-                task.init_sha256,
-                task.shrink,
-            )
+            self.warm = WarmStart(task, graph, self.rules, opened)
         self.initialised = {} if self.warm is None else self.warm.initialised
         # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
@@ -447,12 +439,8 @@ class EmbedTrainer(Trainer):
         position, edges = self.position, self.edges
         self._done_before = position.epoch * edges + self.epoch_edges
         while position.epoch < self.training.epochs:
-            self._begun = (
-                1 - self.epoch_edges / edges,
-                self.launched.seconds,
-                self.done,
-                self._exposed,
-            )
+            share, busy = 1 - self.epoch_edges / edges, self.launched.seconds
+            self._begun = share, busy, self.done, self._exposed
             self.launched.pause()
             for visit in self.buffer.visits(position.epoch, start=position.step):
                 self._checked = False

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.storage.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device, to_host
 
+if TYPE_CHECKING:
+    from penstock.workers.embed.task import TrainTask
+
 _BYTES = 1 << 22  # read at a time
 _FITTED = 1000  # edges between known nodes of which the fit is taken
 _NODES = 1 << 14  # new nodes whose neighbours are read together
@@ -37,40 +40,28 @@ class WarmStart:
     """The nodes and relations of a graph that another run has, too.
 
     opened       closes the other run's file
-    sha256       of the checkpoint to begin with; None: any
-    shrink       factor of its vectors, not of the optimizer's state
     initialised  number of nodes and relations that begin with vectors of the run
     steps        of the optimizer before, needed for Adam's bias correction
     """
 
-    def __init__(
-        self,
-        run: Path,
-        names: tuple[str, ...],
-        graph: Graph,
-        rules: EmbedRules,
-        opened: ExitStack,
-        sha256: str | None = None,
-        shrink: float = 1.0,
-    ) -> None:
-        folder = run / "checkpoints"
+    def __init__(self, task: TrainTask, graph: Graph, rules: EmbedRules, opened: ExitStack) -> None:
+        assert task.init is not None
+        folder, names = task.init / "checkpoints", task.init_relations
         self.source, found = open_checkpoint(folder, newest(folder))
         opened.callback(self.source.close)
         self._checkpoint = Checkpoints(folder).path(found.name)
-        self._sha256 = sha256 or sha256_of(self._checkpoint)
+        self._sha256 = task.init_sha256 or sha256_of(self._checkpoint)
         self._check_same()
-        self.tensors, self._shrink = dict(found.tensors), np.float32(shrink)
+        self.tensors, self._shrink = dict(found.tensors), np.float32(task.shrink)
         if rules.relation_width and rules.model != Model.ROTATE:  # whose relations are angles
             self.tensors["relations"] = self.tensors["relations"] * self._shrink
         self.steps = found.about["batches"] + found.about["steps"]
-        nodes = numbers_of(graph.user_ids(), run)
+        nodes = numbers_of(graph.user_ids(), task.init)
         positions = self.source.layout.positions
         if positions is not None:
             nodes = np.where(nodes < 0, -1, positions[nodes])
         self.positions = nodes
-        now = graph.manifest.relations or ()
-        number = {name: i for i, name in enumerate(names)}
-        self.relations = np.array([number.get(name, -1) for name in now], np.int64)
+        self.relations = numbers_of_relations(graph, names)
         self.old_relations, self.inverse = len(names), rules.inverse
         self.shared = rules.shared_rows
         self._rules = replace(rules, inverse=self.inverse and self.old_relations)
@@ -218,7 +209,13 @@ def numbers_of(ids: Any, run: Path) -> Array:
     return positions(old, ids)
 
 
+def numbers_of_relations(graph: Graph, names: tuple[str, ...] | None) -> Array:
+    """Return the run's number of each of a graph's relations, -1 if the run does not have it."""
+    number = {name: i for i, name in enumerate(names or ())}
+    now = graph.manifest.relations or ()
+    return np.array([number.get(name, -1) for name in now], np.int32)
+
+
 def newest(folder: Path) -> str:
     """Return the checkpoint to begin with: the best or, if there is none, the last."""
-
     return BEST if Checkpoints(folder).has(BEST) else "last"

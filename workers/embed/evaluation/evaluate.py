@@ -30,7 +30,7 @@ from penstock.workers.embed.evaluation.ranking import (
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
-from penstock.workers.embed.warm import numbers_of
+from penstock.workers.embed.warm import numbers_of, numbers_of_relations
 from penstock.workers.resources.device import gpu
 
 if TYPE_CHECKING:
@@ -204,9 +204,7 @@ class Translation:
             return
         self.nodes = numbers_of(graph.user_ids(), task.run)
         if self.has_relations:
-            number = {name: i for i, name in enumerate(task.relations or ())}
-            names = graph.manifest.relations or ()
-            self.relations = np.array([number.get(name, -1) for name in names], np.int32)
+            self.relations = numbers_of_relations(graph, task.relations)
 
     def _moved(self, edges: Edges) -> Edges:
         if not self.has_relations:
