@@ -12,20 +12,8 @@ from penstock.kernels.gnn_rules import ScaledCSR
 _PIECE = 1 << 22  # values read at once
 
 
-def nonzeros(features: Any) -> int:
-    """Return the number of values that are not zero."""
-    if isinstance(features, ScaledCSR):
-        assert features.weights is not None
-        return int(np.count_nonzero(features.weights))
-    if isinstance(features, np.ndarray):
-        return sum(int(np.count_nonzero(piece)) for piece in _pieces(features))
-    return int(np.count_nonzero(features.data))
-
-
 def as_sparse(features: Any) -> ScaledCSR:
     """Return features as a block: nodes are rows, features are columns, values float32 weights."""
-    if isinstance(features, ScaledCSR):
-        return features
     if isinstance(features, np.ndarray):
         return _without_zeros(features)
     if not features.has_canonical_format:
@@ -43,11 +31,6 @@ def as_dense(features: Any) -> Array:
     """Return features as a row-major matrix of float32."""
     if isinstance(features, np.ndarray):
         return np.ascontiguousarray(features, np.float32)
-    if isinstance(features, ScaledCSR):
-        import scipy.sparse as sp
-
-        arrays = features.weights, features.indices, features.indptr
-        features = sp.csr_matrix(arrays, shape=(features.rows, features.columns))
     return np.asarray(features.astype(np.float32, copy=False).toarray(order="C"))
 
 
