@@ -19,18 +19,18 @@ from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.inputs import Dense
 from penstock.workers.gnn.layers.norms import make_norm
 from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
-from penstock.workers.gnn.plan.spec import Layer
+from penstock.workers.gnn.plan.lowering import LayerPlan
 
 
 class Conv:
     """Bias, norm, activation, dropout and residual; kinds add ``convolve`` and its backward."""
 
-    def __init__(self, layer: Layer, number: int, inputs: int, *, first: bool) -> None:
-        assert layer.channels is not None
-        self.layer, self.number, self.inputs = layer, number, inputs
-        self.width, self.first = layer.channels, first
-        self.prefix = f"layers.{number}"
-        self.activation = Activation[layer.acts.upper()]
+    def __init__(self, plan: LayerPlan) -> None:
+        assert plan.layer.channels is not None
+        self.plan, self.layer, self.inputs = plan, plan.layer, plan.inputs
+        self.width, self.first = plan.layer.channels, plan.number == 0
+        self.prefix = f"layers.{plan.number}"
+        self.activation = Activation[plan.layer.acts.upper()]
 
     def entries(self) -> list[ParameterSpec]:
         """Return the parameters, weights of products first."""
@@ -78,7 +78,7 @@ class Conv:
         owned = out[: context.local.owned]
         self._skip = self._skipped(x)
         bias = self.parameter("bias") if self.layer.bias else None
-        drop = context.drop(self.layer.dropout, self.number)
+        drop = context.drop(self.layer.dropout, self.plan.number)
         self.epilogue = Epilogue(None, self._skip, self.activation, drop)
         if self.norm is None:
             self.convolve(x, owned, replace(self.epilogue, bias=bias))

@@ -161,6 +161,6 @@ class GATConv(Conv):
             for name in ("of.left", "of.right", "of.peak", "of.total")
         )
         share = self.layer.attention_dropout
-        drop = context.drop(share, self.number, Stream.GNN_ATTENTION)
+        drop = context.drop(share, self.plan.number, Stream.GNN_ATTENTION)
         self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last

@@ -15,25 +15,19 @@ from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.inputs import Dense, Then
 from penstock.workers.gnn.layers.parameters import ParameterSpec, glorot
 from penstock.workers.gnn.layers.structure import block_of, split_by_owner
-from penstock.workers.gnn.plan.spec import Layer
 
 
 class GCNConv(Conv):
     """(A x) W or A (x W): products commute with sums over neighbours. The base of SAGE and GIN.
 
-    ``order`` is aggregate or transform. ``precomputed``: A x, which is the same in every epoch.
+    A x may be precomputed, if it is the same in every epoch.
 
     Factors of neighbours' rows (``ScaledCSR.right``) would be read for every edge: rows are
     multiplied before they are gathered or sent. Features that are aggregated unscaled are not
     copied for that: it would cost more memory than time.
     """
 
-    def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
-    ) -> None:
-        super().__init__(layer, number, inputs, first=first)
-        self.order, self.precomputed = order, precomputed
-        self._aggregated: AnyArray | None = None
+    _aggregated: AnyArray | None = None
 
     def weights(self) -> list[ParameterSpec]:
         """Return the one matrix."""
@@ -44,7 +38,7 @@ class GCNConv(Conv):
         super().prepare(context)
         layer = self.layer
         whole = block_of(context, layer.kind, layer.aggregate, layer.eps)
-        has_backward = not self.first or self.order == "transform"
+        has_backward = not self.first or self.plan.order == "transform"
         self.rows_of, self.columns_of = whole, context.transpose(whole) if has_backward else None
         # Of gathered rows, forward and backward.
         self.factors: tuple[AnyArray | None, AnyArray | None] = (None, None)
@@ -59,7 +53,7 @@ class GCNConv(Conv):
 
     def convolve(self, x: Dense, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write A x W to ``out``, epilogue included."""
-        if self.order == "transform":
+        if self.plan.order == "transform":
             self._transform_first(x, out, epilogue)
         else:
             self._aggregate_first(x, out, epilogue)
@@ -88,7 +82,7 @@ class GCNConv(Conv):
                     aggregated[first:last], self.parameter("weight"), out[first:last], then
                 )
 
-        if self.precomputed:
+        if self.plan.precomputed:
             if self._aggregated is None:
                 for columns, values in x.tiles():
                     self.aggregate(values, aggregated[:, columns], None)
@@ -199,7 +193,7 @@ class GCNConv(Conv):
         """Return the gradient of x, or None."""
         context, owned = self.context, self.context.local.owned
         own = self.own_backward(grad, x)
-        if self.order == "transform":
+        if self.plan.order == "transform":
             aggregated = self.aggregate_backward(grad, self.width, used=own)[:owned]
             with self.span("product backward"):
                 x.product_backward(aggregated, self.gradient("weight"))

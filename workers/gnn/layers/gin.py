@@ -11,22 +11,17 @@ from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.inputs import Dense
 from penstock.workers.gnn.layers.parameters import ParameterSpec, constant, glorot
-from penstock.workers.gnn.plan.spec import Layer
+from penstock.workers.gnn.plan.lowering import LayerPlan
 
 
 class GINConv(GCNConv):
     """relu(A x W + b) V: the first half is an inner ``GCNConv`` with its own width."""
 
-    def __init__(
-        self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
-    ) -> None:
-        super().__init__(layer, number, inputs, first=first, order=order, precomputed=precomputed)
-        assert layer.channels is not None
-        self.hidden = layer.hidden or layer.channels
-        inner = replace(layer, channels=self.hidden, residual=False, norm="none", dropout=0.0)
-        self.inner = GCNConv(
-            inner, number, inputs, first=first, order=order, precomputed=precomputed
-        )
+    def __init__(self, plan: LayerPlan) -> None:
+        super().__init__(plan)
+        self.hidden = self.layer.hidden or self.width
+        inner = replace(self.layer, channels=self.hidden, residual=False, norm="none", dropout=0.0)
+        self.inner = GCNConv(replace(plan, layer=inner))
         # Its gradient completes this conv's gradients; a residual may skip to these features.
         self.inner.start_allreduce = self.start_allreduce  # type: ignore[method-assign]
         self.inner.release_features = self.release_features  # type: ignore[method-assign]

@@ -170,14 +170,10 @@ class Network:
 
 
 def _conv(plan: LayerPlan) -> Conv:
-    layer, number, inputs, first = plan.layer, plan.number, plan.inputs, plan.number == 0
-    if layer.kind == "gat":
-        return GATConv(layer, number, inputs, first=first)
-    kinds: dict[str, type[GCNConv]] = {"gcn": GCNConv, "sage": SAGEConv, "gin": GINConv}
-    kind = kinds[layer.kind]
-    if layer.kind == "sage" and layer.aggregate == "max":
-        kind = SAGEMaxConv
-    return kind(layer, number, inputs, first=first, order=plan.order, precomputed=plan.precomputed)
+    if plan.layer.kind == "sage" and plan.layer.aggregate == "max":
+        return SAGEMaxConv(plan)
+    kinds = {"gcn": GCNConv, "sage": SAGEConv, "gin": GINConv, "gat": GATConv}
+    return kinds[plan.layer.kind](plan)
 
 
 class Loss:
