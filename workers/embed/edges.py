@@ -15,7 +15,7 @@ from penstock.workers.embed.layout.buckets import row_pieces, rows_of
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges as columns: node, relation (0 if the graph has none), node."""
+    """Edges as columns: node, relation (0 if there is none, or it does not count), node."""
 
     heads: Array
     relations: Array
@@ -25,50 +25,45 @@ class Edges:
         """Return the edges at ``which``."""
         return Edges(self.heads[at], self.relations[at], self.tails[at])
 
-    def without_relations(self) -> Edges:
-        """Return the same edges, all of relation 0."""
-        return Edges(self.heads, np.zeros_like(self.relations), self.tails)
-
     @property
     def count(self) -> int:
         """How many there are."""
         return len(self.heads)
 
 
-def train_pieces(graph: Graph) -> Iterator[Edges]:
-    """Yield the edges of a graph's shards, some at a time."""
+def _edges(heads: Array, relations: Array | None, tails: Array, *, typed: bool) -> Edges:
+    if relations is None or not typed:
+        relations = np.zeros(len(heads), np.int32)
+    return Edges(heads, np.asarray(relations, np.int32), tails)
+
+
+def train_pieces(graph: Graph, *, typed: bool = True) -> Iterator[Edges]:
+    """Yield the edges of a graph's shards, some at a time.
+
+    typed  whether their relations count
+    """
     dtype = id_dtype(graph.num_nodes)
     for piece in row_pieces(graph):
         csr = rows_of(graph, piece)
         first, rows = csr.first_row, len(csr.indptr) - 1
         heads = np.repeat(np.arange(first, first + rows, dtype=dtype), np.diff(csr.indptr))
         tails = np.asarray(csr.indices, dtype)
-        relations = csr.relations
-        if relations is None:
-            relations = np.zeros(len(tails), np.int32)
-        yield Edges(heads, np.asarray(relations, np.int32), tails)
+        yield _edges(heads, csr.relations, tails, typed=typed)
 
 
-def train_edges(graph: Graph) -> Edges:
-    """Return the edges of a graph's shards as stored: undirected edges in both directions."""
-    found = list(train_pieces(graph))
-    if len(found) == 1:
-        return found[0]
-    columns = ("heads", "relations", "tails")
-    return Edges(*(np.concatenate([getattr(one, name) for one in found]) for name in columns))
+def split_edges(graph: Graph, split: str, *, typed: bool = True) -> Edges:
+    """Return the edges of a split: those held out for valid or test, each once.
 
-
-def split_edges(graph: Graph, split: str) -> Edges:
-    """Return the edges of a split: train, or those held out for valid or test, each once."""
+    Those of train are as stored: undirected edges in both directions.
+    """
     if split == "train":
-        return train_edges(graph)
+        pieces = list(train_pieces(graph, typed=typed))
+        columns = ("heads", "relations", "tails")
+        return Edges(*(np.concatenate([getattr(one, name) for one in pieces]) for name in columns))
     found = graph.heldout(split)
     dtype = id_dtype(graph.num_nodes)
     heads, tails = (np.asarray(found[name], dtype) for name in ("sources", "targets"))
-    relations = found.get("relations")
-    if relations is None:
-        relations = np.zeros(len(heads), np.int32)
-    return Edges(heads, np.asarray(relations, np.int32), tails)
+    return _edges(heads, found.get("relations"), tails, typed=typed)
 
 
 def in_no_edge(graph: Graph) -> Array:
@@ -80,14 +75,14 @@ def in_no_edge(graph: Graph) -> Array:
     return alone
 
 
-def all_edges(graph: Graph) -> Iterator[Edges]:
+def all_edges(graph: Graph, *, typed: bool = True) -> Iterator[Edges]:
     """Yield the edges of every split, some at a time; undirected edges in both directions.
 
     Shards store both directions of an undirected edge, held-out splits store one.
     """
-    yield from train_pieces(graph)
+    yield from train_pieces(graph, typed=typed)
     for name in graph.manifest.heldout:
-        held = split_edges(graph, name)
+        held = split_edges(graph, name, typed=typed)
         yield held
         if not graph.manifest.directed:
             yield Edges(held.tails, held.relations, held.heads)

@@ -273,11 +273,10 @@ class EmbedTrainer(Trainer):
         """Return the sample of validation edges, and their known answers."""
         if not self.graph.manifest.heldout.get(VALIDATION):
             return None
-        edges = split_edges(self.graph, VALIDATION)
+        typed = self.training.has_relations
+        edges = split_edges(self.graph, VALIDATION, typed=typed)
         edges = sample(edges, self.training.validate_sample, self.training.seed)
-        held = all_edges(self.graph)
-        if not self.training.has_relations:
-            held, edges = (one.without_relations() for one in held), edges.without_relations()
+        held = all_edges(self.graph, typed=typed)
         return edges, known_answers(held, edges, self.rules.sides, self.layout, self.relation_count)
 
     def _initial(self, partition: int, slot: Slot) -> None:

@@ -105,8 +105,7 @@ def _seen(graph: Graph, types: Array | None, count: int, *, typed: bool) -> dict
     """Return ``relation * count + type`` of the answers to each side's questions, ascending; if
     nodes have no types, of these."""
     ends: dict[Side, list[Array]] = {side: [np.empty(0, np.int64)] for side in Side}
-    for edges in train_pieces(graph):
-        edges = edges if typed else edges.without_relations()
+    for edges in train_pieces(graph, typed=typed):
         for side, answers in ((Side.TAIL, edges.tails), (Side.HEAD, edges.heads)):
             of = answers if types is None else types[answers]
             ends[side].append(np.unique(edges.relations.astype(np.int64) * count + of))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -79,12 +79,14 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
     The result has the figures of ``EvaluateReport`` by name.
     """
     graph = Graph.open(task.graph)
-    translated = Translation(task, graph)
+    translated, typed = Translation(task, graph), task.training.has_relations
     rules = task.training.rules(len(task.relations or ()))
     if task.training.is_reciprocal or task.training.corrupt != "both":
         rules = replace(rules, sides=(Side.TAIL, Side.HEAD))  # both are ranked
     if task.split is not None:
-        edges, skipped = translated.checked(split_edges(graph, task.split), task)
+        every = split_edges(graph, task.split, typed=typed)
+        edges = translated.of_run(every, strict=not task.skip_unknown)
+        skipped = every.count - edges.count
     else:
         assert task.triples is not None
         edges, skipped = Edges(*task.triples), 0
@@ -105,13 +107,13 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
     ) -> tuple[int, tuple[int, int], dict[Side, Array]]:
         known = None
         if task.filtered:
-            held = (translated.of_run(one) for one in all_edges(graph))
+            held = (translated.of_run(one) for one in all_edges(graph, typed=typed))
             given = [edges] if task.split is None else []
             if given and not graph.manifest.directed:
                 given.append(Edges(edges.tails, edges.relations, edges.heads))
-            own = all_edges(Graph.open(task.own)) if task.own is not None else iter(())
-            if not task.training.has_relations:
-                own = (one.without_relations() for one in own)
+            own: Iterable[Edges] = []
+            if task.own is not None:
+                own = all_edges(Graph.open(task.own), typed=typed)
             known = known_answers(
                 chain(held, own, given),
                 mine,
@@ -199,46 +201,32 @@ class Translation:
         self.graph = graph
         self.nodes: Array | None = None
         self.relations: Array | None = None
-        self.has_relations = task.training.has_relations
         if task.same:
             return
         self.nodes = numbers_of(graph.user_ids(), task.run)
-        if self.has_relations:
+        if task.training.has_relations:
             self.relations = numbers_of_relations(graph, task.relations)
 
-    def _moved(self, edges: Edges) -> Edges:
-        if not self.has_relations:
-            edges = edges.without_relations()
-        if self.nodes is None:
-            return edges
-        relations = edges.relations
-        if self.relations is not None:
-            relations = self.relations[relations]
-        return Edges(self.nodes[edges.heads], relations, self.nodes[edges.tails])
-
-    def of_run(self, edges: Edges) -> Edges:
-        """Return the edges whose nodes and relations the run has."""
-        moved = self._moved(edges)
-        good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
-        return moved if good.all() else moved.take(good)
-
-    def checked(self, edges: Edges, task: EvaluateTask) -> tuple[Edges, int]:
-        """Return the edges that the run knows, and the number of others; raise unless skipped."""
-        moved = self._moved(edges)
+    def of_run(self, edges: Edges, *, strict: bool = False) -> Edges:
+        """Return the edges whose nodes and relations the run has; if ``strict``, it has all."""
+        moved = edges
+        if self.nodes is not None:
+            relations = edges.relations
+            if self.relations is not None:
+                relations = self.relations[relations]
+            moved = Edges(self.nodes[edges.heads], relations, self.nodes[edges.tails])
         good = (moved.heads >= 0) & (moved.tails >= 0) & (moved.relations >= 0)
         if good.all():
-            return moved, 0
-        bad = int(np.count_nonzero(~good))
-        if not task.skip_unknown:
+            return moved
+        if strict:
             strange = np.unique(
                 np.concatenate([edges.heads[moved.heads < 0], edges.tails[moved.tails < 0]])
             )
             lost = np.unique(edges.relations[moved.relations < 0])
             typed = [(self.graph.manifest.relations or ())[one] for one in lost]
-            raise unknown(
-                bad, self.graph.user_ids(strange).to_pylist(), typed, f"{self.graph.path}"
-            )
-        return moved.take(good), bad
+            nodes, bad = self.graph.user_ids(strange).to_pylist(), int(np.count_nonzero(~good))
+            raise unknown(bad, nodes, typed, f"{self.graph.path}")
+        return moved.take(good)
 
 
 def unknown(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -302,9 +302,7 @@ def _known(
 ) -> KnownAnswers:
     """Return the answers that are edges of the graph."""
     assert task.graph is not None
-    held = all_edges(Graph.open(task.graph))
-    if not task.training.has_relations:
-        held = (one.without_relations() for one in held)
+    held: Iterable[Edges] = all_edges(Graph.open(task.graph), typed=task.training.has_relations)
     if task.new is not None:
         edges = Edges(*np.load(task.new / NEW_EDGES))
         answers = edges.tails if side == Side.TAIL else edges.heads
