@@ -20,7 +20,7 @@ from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output
-from penstock.pipelines.embed.evaluation import unknown_names
+from penstock.pipelines.embed.evaluation import numbers_of_names, unknown_names
 from penstock.pipelines.embed.options import AnswerOptions
 from penstock.pipelines.embed.prediction import prediction_task, relation_number
 from penstock.pipelines.embed.report import AnswerReport
@@ -30,7 +30,6 @@ from penstock.pipelines.job.plan import Need
 from penstock.pipelines.tables.columns import cast_rows, nulls_of
 from penstock.pipelines.tables.read import read_columns
 from penstock.pipelines.vectors.store import as_ids
-from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.embed.edges import Edges
@@ -148,15 +147,11 @@ def _new_nodes(options: AnswerOptions, run: Run, ids: pa.Array) -> tuple[pa.Arra
     for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
         if name not in table:
             raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
-    ends = [find_ids(ids, table[name]) for name in ("head", "tail")]
-    relations = np.zeros(len(ends[0]), np.int64)
-    if run.relations is not None:
-        relations = find_ids(pa.array(run.relations, pa.string()), table["relation"])
-    new_ends = (ends[0] < 0).astype(int) + (ends[1] < 0)
+    heads, relations, tails = found = numbers_of_names(run, ids, table)
+    new_ends = (heads < 0).astype(int) + (tails < 0)
     if options.unknown == "error" and ((relations < 0) | (new_ends == 2)).any():
-        names = table["head"], table.get("relation"), table["tail"]
-        lost = [np.where(new_ends == 2, end, 0) for end in ends]
-        raise unknown_names(names, np.stack([lost[0], relations, lost[1]]), str(path))
+        found[::2, new_ends < 2] = 0
+        raise unknown_names(table, found, str(path))
     of = np.flatnonzero((new_ends == 1) & (relations >= 0))
     if not len(of):
         raise InputError(
@@ -164,7 +159,7 @@ def _new_nodes(options: AnswerOptions, run: Run, ids: pa.Array) -> tuple[pa.Arra
             expected="edges with one end that the run does not have",
         )
     rows = pa.array(of)
-    is_head = pa.array(ends[0][of] < 0)
+    is_head = pa.array(heads[of] < 0)
     names = pc.if_else(is_head, table["head"].take(rows), table["tail"].take(rows))
     new, bad = cast_rows(names, ids.type)
     bad |= nulls_of(new)
@@ -177,7 +172,7 @@ def _new_nodes(options: AnswerOptions, run: Run, ids: pa.Array) -> tuple[pa.Arra
         )
     new = new.dictionary_encode()
     numbers = len(ids) + as_numpy(new.indices).astype(np.int64)
-    heads, tails = (np.where(end[of] < 0, numbers, end[of]) for end in ends)
+    heads, tails = (np.where(end[of] < 0, numbers, end[of]) for end in (heads, tails))
     return new.dictionary, Edges(heads, relations[of], tails)
 
 
@@ -193,13 +188,13 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         asked = np.full_like(every, ASKED)
         ends = (asked, every) if options.side == "head" else (every, asked)
         return np.stack([ends[0], np.full_like(every, relation), ends[1], every]), 0
-    import pyarrow as pa
 
     table = _texts_of(options.queries, ("head", "tail", "relation"))
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
-    rows = len(next(iter(table.values())))
-    heads, tails, types = (_texts(table, name, rows) for name in ("head", "tail", "relation"))
+    rows, number = len(next(iter(table.values()))), 0
+    asked = {name: _texts(table, name, rows) for name in ("head", "relation", "tail")}
+    heads, types, tails = asked.values()
     if options.relation is not None and "relation" in table:
         raise UsageError(
             "--relation has no effect: the questions have a column of relations",
@@ -208,11 +203,9 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     if run.relations is None or (
         "relation" not in table and (options.relation or heads.null_count or tails.null_count)
     ):
-        number = relation_number(options.relation, at, run)
-        relations, types = np.full(rows, number, np.int64), None
-    else:
-        relations = find_ids(pa.array(run.relations, pa.string()), types)
-    found = np.stack([find_ids(ids, heads), relations, find_ids(ids, tails)])
+        number, types = relation_number(options.relation, at, run), None
+        del asked["relation"]
+    found = numbers_of_names(run, ids, asked, number)
     empty = np.stack([np.asarray(column.is_null()) for column in (heads, tails)])
     lacks_type = np.zeros(rows, bool) if types is None else np.asarray(types.is_null())
     bad = np.flatnonzero(empty.all(axis=0) | ((empty.sum(axis=0) + lacks_type) != 1))
@@ -230,7 +223,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     good = (found != -1).all(axis=0)
     skipped = int(np.count_nonzero(~good))
     if skipped and options.unknown == "error":
-        raise unknown_names((heads, types, tails), found, str(options.queries), what="question")
+        raise unknown_names(asked, found, str(options.queries), what="question")
     if not good.any():
         raise UsageError(f"{at} cannot answer any question of {options.queries}")
     return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped

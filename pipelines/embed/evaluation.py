@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,9 @@ from penstock.workers.embed.evaluation.evaluate import EvaluateTask, evaluate, u
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
+
+Names = Mapping[str, pa.Array]
+"""Columns head, tail and, unless edges have none, relation."""
 
 _EDGE = 3 * 8  # bytes of an edge that is read
 _KNOWN = 40  # of a known answer, while all of them are sorted
@@ -182,48 +185,47 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
         rows.checks.report(rows.source, "error")
         for name, column in zip(names, columns, strict=True):
             column.append(rows.columns[name])
-    return edge_numbers(at, run, [*map(pa.concat_arrays, columns)], str(path), unknown_ones)
+    triples = dict(zip(names, map(pa.concat_arrays, columns), strict=True))
+    return edge_numbers(at, run, triples, str(path), unknown_ones)
+
+
+def numbers_of_names(run: Run, ids: pa.Array, names: Names, relation: int = 0) -> Array:
+    """Return heads, relations and tails as numbers of a run, (3, n); -1: it does not have them.
+
+    relation  of edges without a column of relations
+    """
+    heads, tails = (find_ids(ids, names[end]) for end in ("head", "tail"))
+    relations = np.full(len(heads), relation, np.int64)
+    if run.relations is not None and "relation" in names:
+        relations = find_ids(pa.array(run.relations, pa.string()), names["relation"])
+    return np.stack([heads, relations, tails])
 
 
 def edge_numbers(
-    at: Path, run: Run, columns: Sequence[pa.Array], where: str, unknown_ones: str
+    at: Path, run: Run, names: Names, where: str, unknown_ones: str
 ) -> tuple[Array, int]:
-    """Return heads, relations and tails as numbers of a run, (3, n), and how many were skipped.
-
-    columns  heads, relations if the run has any, and tails
-    """
-    ids = read_column(at / IDS, "id").combine_chunks()
-    ends = find_ids(ids, columns[0]), find_ids(ids, columns[-1])
-    relations, types = np.zeros(len(ends[0]), np.int64), None
-    if run.relations is not None:
-        types = columns[1]
-        relations = find_ids(pa.array(run.relations, pa.string()), types)
-    found = np.stack([ends[0], relations, ends[1]])
+    """Return edges as numbers of a run, in the narrowest type, and how many were skipped."""
+    found = numbers_of_names(run, read_column(at / IDS, "id").combine_chunks(), names)
     good = (found >= 0).all(axis=0)
     bad = int(np.count_nonzero(~good))
     if bad and unknown_ones == "error":
-        raise unknown_names((columns[0], types, columns[-1]), found, where)
+        raise unknown_names(names, found, where)
     if bad and not good.any():
         raise UsageError(
             f"{at} does not know any edge of {where}",
             expected="an edge of nodes and relations that it was trained on",
             got=f"{plural(bad, 'edge')}, which --unknown skip leaves out",
         )
-    # They are sent to the rank with the task, in the narrowest type.
+    # They are sent to the rank with the task.
     dtype = id_dtype(max(run.nodes, len(run.relations or ())))
     return found.astype(dtype)[:, good], bad
 
 
-def unknown_names(
-    columns: Sequence[pa.Array | None], numbers: Array, where: str, *, what: str = "edge"
-) -> InputError:
-    """Return the error of edges or questions with unknown names, whose number is -1.
-
-    columns  heads, relations (or None) and tails
-    """
+def unknown_names(names: Names, numbers: Array, where: str, *, what: str = "edge") -> InputError:
+    """Return the error of edges or questions with unknown names, whose number is -1."""
     lost = [
-        [] if column is None else pc.unique(column.filter(pa.array(of == -1))).to_pylist()
-        for column, of in zip(columns, numbers, strict=True)
+        pc.unique(names[column].filter(pa.array(of == -1))).to_pylist() if column in names else []
+        for column, of in zip(("head", "relation", "tail"), numbers, strict=True)
     ]
     bad = int(np.count_nonzero((numbers == -1).any(axis=0)))
     return unknown(bad, [*dict.fromkeys(lost[0] + lost[2])], lost[1], where, what=what)

@@ -91,11 +91,11 @@ def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
         table = pa.table(triples)
         if lost := [name for name in names if name not in table.column_names]:
             raise InputError(f"the triples have no column {lost[0]}", expected=", ".join(names))
-        columns = [one_array(table.column(name)) for name in names]
+        columns = {name: one_array(table.column(name)) for name in names}
     else:
         if any(len(row) != len(names) for row in triples):
             raise InputError("a triple has another length", expected=f"({', '.join(names)})")
-        columns = [pa.array([str(row[i]) for row in triples]) for i in range(len(names))]
+        columns = {n: pa.array([str(row[i]) for row in triples]) for i, n in enumerate(names)}
     edges, _ = edge_numbers(at, run, columns, "triples", "error")
     name = checkpoint_name(at, checkpoint, run)
     task = PredictTask(at, run.training, run.relations, name, top=0)
