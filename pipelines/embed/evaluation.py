@@ -30,7 +30,6 @@ from penstock.pipelines.tables.sources import find_files
 from penstock.pipelines.tables.text import TextShape
 from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
-from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.evaluate import EvaluateTask, evaluate, unknown
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
@@ -91,12 +90,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
             f"{graph.path} has changed since {at} was trained: its edges are ranked by the ids of "
             "their nodes"
         )
-    candidates: int | Candidates | None
-    if isinstance(options.candidates, int):
-        candidates = options.candidates
-    else:
-        own_graph = partial(graph_of_training, folder, options.graph if same else None, run)
-        candidates = find_candidates(options.candidates, at, run, own_graph)
+    own_graph = partial(graph_of_training, folder, options.graph if same else None, run)
+    candidates = find_candidates(options.candidates, at, run, own_graph, options.seed)
     filters, unfiltered = [graph], None
     if options.filtered and not same:
         own = _graph_of_the_run(run)

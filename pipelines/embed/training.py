@@ -18,6 +18,7 @@ from penstock.options import Rules, flag, given_options, refuse_ignored
 from penstock.pipelines.candidates import mask_of
 from penstock.pipelines.changed_rows import rows_to_train
 from penstock.pipelines.embed.candidates import FILE as CANDIDATES
+from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.options import BY_RELATION, EmbedOptions
 from penstock.pipelines.embed.planning import (
     WIDEST_TILE,
@@ -38,7 +39,7 @@ from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import free_disk, plural
-from penstock.workers.embed.evaluation.candidates import Candidates, RelationKinds
+from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.layout.buckets import edges_of
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
@@ -139,9 +140,6 @@ def train_vectors(
         save_npy(out.result, CHOSEN, chosen)
     if mask is not None:
         save_npy(out.result, CANDIDATES, np.packbits(mask))
-    candidates = None if mask is None else Candidates.of(mask).limiting(training.corrupt)
-    if by_relation:
-        candidates = Candidates(graph.num_nodes, graph=graph.path)
     task = TrainTask(
         graph.path,
         out.result,
@@ -149,7 +147,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        candidates,
+        find_candidates(None, out.result, run, lambda: graph),
         spare,
         None if chosen is None else out.result / CHOSEN,
         options.shrink,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.workers.embed.evaluation.candidates import Candidates
+from penstock.workers.embed.evaluation.candidates import ALL_NODES, Candidates
 from penstock.workers.embed.spec import Training
 from penstock.workers.training.stopped import Stopped
 
@@ -19,7 +19,7 @@ class TrainTask:
     training    with ``model`` and ``partitions`` set for this graph and machine
     init        another run: nodes of the same ids begin with its vectors; and its relations
     init_sha256  of the checkpoint of that run that all ranks must read; None: any
-    candidates  nodes that are drawn as negatives and ranked as answers; None: all
+    candidates  nodes that are drawn as negatives and ranked as answers
     shrink      factor of the vectors that a training begins with
     chosen      file: whether the edges of each node's row are trained; None: all edges are
     spare       versions that the disk holds besides those of checkpoints; None: one per partition
@@ -31,7 +31,7 @@ class TrainTask:
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
     init_sha256: str | None = None
-    candidates: Candidates | None = None
+    candidates: Candidates = ALL_NODES
     spare: int | None = None
     chosen: Path | None = None
     shrink: float = 1.0

@@ -37,7 +37,7 @@ from penstock.threads import cores_of_rank
 from penstock.workers.embed.batches import Batches
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.edges import all_edges, split_edges
-from penstock.workers.embed.evaluation.candidates import RelationKinds, same_for_all
+from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.evaluation.ranking import known_answers, rank, sample, scores_of
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import (
@@ -202,13 +202,10 @@ class EmbedTrainer(Trainer):
         self.buffer = opened.enter_context(buffer)
         self.moves = Moves(comm, self.buffer, holders, whole=self.whole)
         self.kernels = kernel("embed", self.buffer.values)
-        mask, self.candidates, kinds = None, same_for_all(), None
-        if task.candidates is not None:
-            self.candidates = task.candidates.groups(self.layout)
-            if task.candidates.bits is None:
-                kinds = RelationKinds.of(graph, self.relation_count)
-            else:
-                mask = task.candidates.mask
+        self.candidates, kinds = task.candidates.groups(self.layout), None
+        if task.candidates.graph is not None:
+            kinds = RelationKinds.of(graph, self.relation_count)
+        mask = task.candidates.mask(graph.num_nodes)
         self.negatives = Negatives(graph, training, self.layout, self.kernels, mask, kinds)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()

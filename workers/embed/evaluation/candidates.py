@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +11,13 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.graph import Graph
+from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Side
+from penstock.kernels.streams import Stream
 from penstock.workers.embed.edges import Edges, train_pieces
 from penstock.workers.embed.layout.nodes import NodeLayout
 
+_CANDIDATES = 1 << 62  # the first draw of EMBED_CANDIDATE; see also ranking.py
 Groups = Callable[[Side, Array], Iterator[tuple[Array | slice, Array | None]]]
 """From a side and the relations of its questions to groups, each with the positions of its
 candidates, ascending; None: all nodes."""
@@ -22,46 +25,44 @@ candidates, ascending; None: all nodes."""
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of a task.
+    """The candidates of a task: by default all nodes.
 
-    nodes  how many the run has
-    bits   one per node, packed; None: by relation
+    bits   one per node, packed
+    side   whose answers these bits limit; None: both
+    drawn  how many nodes to draw with ``seed``
     graph  by relation: the one that the run was trained on
     typed  by relation: whether the run has relations
-    side   whose answers are limited; None: both
     """
 
-    nodes: int
     bits: bytes | None = None
+    side: Side | None = None
+    drawn: int | None = None
+    seed: int = 0
     graph: Path | None = None
     typed: bool = True
-    side: Side | None = None
 
-    @staticmethod
-    def of(mask: Array) -> Candidates:
-        """Return the nodes of a mask as candidates."""
-        return Candidates(len(mask), np.packbits(mask).tobytes())
-
-    def limiting(self, corrupt: str) -> Candidates:
-        """Return the same for the side that the training corrupts: tail, head or both."""
-        return replace(self, side=None if corrupt == "both" else Side[corrupt.upper()])
-
-    @property
-    def mask(self) -> Array:
-        """Whether each node is a candidate."""
-        assert self.bits is not None
-        packed = np.frombuffer(self.bits, np.uint8)
-        return np.unpackbits(packed, count=self.nodes).view(bool)
+    def mask(self, nodes: int) -> Array | None:
+        """Return whether each node is a candidate, if bits decide that."""
+        if self.bits is None:
+            return None
+        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=nodes).view(bool)
 
     def groups(self, layout: NodeLayout) -> Groups:
         """Return the function that groups questions by their candidates."""
-        if self.bits is not None:
-            return same_for_all(_placed(np.flatnonzero(self.mask), layout), self.side)
-        assert self.graph is not None
-        return _by_relation(Graph.open(self.graph), layout, typed=self.typed)
+        if (mask := self.mask(layout.nodes)) is not None:
+            return _same_for_all(_placed(np.flatnonzero(mask), layout), self.side)
+        if self.graph is not None:
+            return _by_relation(Graph.open(self.graph), layout, typed=self.typed)
+        if self.drawn is None or self.drawn >= layout.nodes:
+            return _same_for_all(None)
+        keys = random_keys(self.seed, Stream.EMBED_CANDIDATE, _CANDIDATES, layout.nodes)
+        return _same_for_all(np.sort(np.argpartition(keys, self.drawn)[: self.drawn]))
 
 
-def same_for_all(positions: Array | None = None, only: Side | None = None) -> Groups:
+ALL_NODES = Candidates()
+
+
+def _same_for_all(positions: Array | None, only: Side | None = None) -> Groups:
     """Return a function that puts all questions of a side, or of both, into one group."""
 
     def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:

@@ -18,15 +18,9 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.sizes import plural
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges, train_pieces
-from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates, same_for_all
+from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates
 from penstock.workers.embed.evaluation.metrics import grouped_scores, list_scores, relation_kinds
-from penstock.workers.embed.evaluation.ranking import (
-    drawn,
-    known_answers,
-    rank,
-    sample,
-    scores_of,
-)
+from penstock.workers.embed.evaluation.ranking import known_answers, rank, sample, scores_of
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
@@ -50,7 +44,7 @@ class EvaluateTask:
     same        whether the graph is the one the run was trained on, with the same numbers
     own         if it is another graph: the run's own, whose edges are known as well; None: it
                 does not exist any more
-    candidates  rank among this number of drawn nodes, or among these; None: all nodes
+    candidates  rank among these
     at          length of the lists of best answers
     by_relation whether relations and their kinds have scores of their own
     """
@@ -64,7 +58,7 @@ class EvaluateTask:
     triples: Array | None
     same: bool
     filtered: bool
-    candidates: int | Candidates | None
+    candidates: Candidates
     sample: int | None
     skip_unknown: bool
     seed: int
@@ -123,11 +117,7 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
-            groups, nodes = same_for_all(), source.layout.nodes
-            if isinstance(task.candidates, int):
-                groups = drawn(nodes, task.candidates, task.seed)
-            elif task.candidates is not None:
-                groups = task.candidates.groups(source.layout)
+            groups, nodes = task.candidates.groups(source.layout), source.layout.nodes
             ranks = rank(source, rules, mine, known=known, candidates=groups, work=work)
             return found.number, mean_candidates(groups, edges, nodes), ranks
 

@@ -22,7 +22,7 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges
-from penstock.workers.embed.evaluation.candidates import Candidates, same_for_all
+from penstock.workers.embed.evaluation.candidates import ALL_NODES, Candidates
 from penstock.workers.embed.evaluation.means import Means
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
@@ -57,7 +57,7 @@ class PredictTask:
     """A question to a run: to which nodes does a relation lead, or from which nodes.
 
     graph      its edges are not answers; None: they may be
-    candidates nodes that may be answers; None: all nodes
+    candidates nodes that may be answers
     number     of the checkpoint; None: any
     new        folder with vectors and edges of nodes that the run does not have; None: no question
                has such a node
@@ -71,7 +71,7 @@ class PredictTask:
     checkpoint: str
     top: int
     graph: Path | None = None
-    candidates: Candidates | None = None
+    candidates: Candidates = ALL_NODES
     new: Path | None = None
     number: int | None = None
 
@@ -170,8 +170,7 @@ def _answered(
             known = nodes < len(positions)
             at = np.where(known, positions[np.where(known, nodes, 0)], nodes)
         answered = None if task.graph is None else _known(task, nodes, relations, side, source)
-        given = task.candidates
-        groups = same_for_all() if given is None else given.groups(source.layout)
+        groups = task.candidates.groups(source.layout)
 
         def answer_block(some: Array, chosen: Array | None) -> None:
             needed, where = np.unique(at[some], return_inverse=True)

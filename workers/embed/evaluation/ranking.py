@@ -20,7 +20,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import EmbedRules, Known, Side
 from penstock.kernels.streams import Stream
 from penstock.workers.embed.edges import Edges
-from penstock.workers.embed.evaluation.candidates import Groups, same_for_all
+from penstock.workers.embed.evaluation.candidates import Groups
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.resources.device import to_host
@@ -29,7 +29,7 @@ BLOCK = 1 << 16  # queries that are ranked together, at most
 VALUES = 1 << 24  # values in the vectors of such a block: 64 MiB
 
 ANSWERS = 1 << 24  # known answers that a kernel call gets, at most
-_SAMPLE, _CANDIDATES = 0, 1 << 62  # the first draw of EMBED_CANDIDATE
+_SAMPLE = 0  # the first draw of EMBED_CANDIDATE; see also candidates.py
 
 
 def scores_of(ranks: Array) -> dict[str, Any]:
@@ -190,14 +190,6 @@ def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, 
         return first, values
     low, high = np.searchsorted(chosen, [first, first + len(values)]).tolist()
     return low, values[like(values, chosen[low:high] - first)]
-
-
-def drawn(nodes: int, count: int, seed: int) -> Groups:
-    """Draw ``count`` nodes as candidates of all edges; all if the graph has no more than that."""
-    if count >= nodes:
-        return same_for_all()
-    keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, nodes)
-    return same_for_all(np.sort(np.argpartition(keys, count)[:count]))
 
 
 def ask(
