@@ -193,8 +193,8 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows, number = len(next(iter(table.values()))), 0
-    asked = {name: _texts(table, name, rows) for name in ("head", "relation", "tail")}
-    heads, types, tails = asked.values()
+    names = {name: _texts(table, name, rows) for name in ("head", "relation", "tail")}
+    heads, types, tails = names.values()
     if options.relation is not None and "relation" in table:
         raise UsageError(
             "--relation has no effect: the questions have a column of relations",
@@ -204,8 +204,8 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         "relation" not in table and (options.relation or heads.null_count or tails.null_count)
     ):
         number, types = relation_number(options.relation, at, run), None
-        del asked["relation"]
-    found = numbers_of_names(run, ids, asked, number)
+        del names["relation"]
+    found = numbers_of_names(run, ids, names, number)
     empty = np.stack([np.asarray(column.is_null()) for column in (heads, tails)])
     lacks_type = np.zeros(rows, bool) if types is None else np.asarray(types.is_null())
     bad = np.flatnonzero(empty.all(axis=0) | ((empty.sum(axis=0) + lacks_type) != 1))
@@ -223,7 +223,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
     good = (found != -1).all(axis=0)
     skipped = int(np.count_nonzero(~good))
     if skipped and options.unknown == "error":
-        raise unknown_names(asked, found, str(options.queries), what="question")
+        raise unknown_names(names, found, str(options.queries), what="question")
     if not good.any():
         raise UsageError(f"{at} cannot answer any question of {options.queries}")
     return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped

@@ -78,9 +78,9 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> dict[str, Any]:
     if task.training.is_reciprocal or task.training.corrupt != "both":
         rules = replace(rules, sides=(Side.TAIL, Side.HEAD))  # both are ranked
     if task.split is not None:
-        every = split_edges(graph, task.split, typed=typed)
-        edges = translated.of_run(every, strict=not task.skip_unknown)
-        skipped = every.count - edges.count
+        given = split_edges(graph, task.split, typed=typed)
+        edges = translated.of_run(given, strict=not task.skip_unknown)
+        skipped = given.count - edges.count
     else:
         assert task.triples is not None
         edges, skipped = Edges(*task.triples), 0

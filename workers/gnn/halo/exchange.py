@@ -104,7 +104,9 @@ class Halo(Exchanges):
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
         self._rows: dict[bool, dict[int, AnyArray | slice]] = {}
         self._buffers: dict[tuple[object, ...], dict[int, AnyArray]] = {}
-        self._open = self._forward, self._backward = [], []
+        self._forward: list[Requests] = []
+        self._backward: list[Requests] = []
+        self._open = self._forward, self._backward
         self._received: dict[int, AnyArray] | None = None  # gradients to add, by peer
 
     def start(self, x: AnyArray) -> None:
