@@ -12,7 +12,6 @@ features are dense or sparse (their sparsity against the machine's tau).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.sizes import format_bytes, format_count
@@ -27,32 +26,18 @@ TILE = 32  # features copied to a GPU at a time if only their aggregation is kep
 Order = Literal["transform", "aggregate"]
 
 
-class Memory(StrEnum):
-    """Purposes of a rank's memory."""
-
-    GRAPH = "graph"
-    TRANSPOSE = "transpose"
-    GHOST_EDGES = "ghost_edges"
-    NORMALIZATION = "normalization"
-    FEATURES = "features"
-    ACTIVATIONS = "activations"
-    GRADIENTS = "gradients"
-    WORK = "work"
-    BFLOAT16 = "bfloat16"
-    HALOS = "halos"
-
-
+# The purposes of a rank's memory, and their text.
 _SHOWN = {
-    Memory.GRAPH: "graph (CSR)",
-    Memory.TRANSPOSE: "transposed graph (CSC)",
-    Memory.GHOST_EDGES: "graph, edges to ghosts apart",
-    Memory.NORMALIZATION: "normalization of edges",
-    Memory.FEATURES: "features",
-    Memory.ACTIVATIONS: "saved activations",
-    Memory.GRADIENTS: "gradients of activations",
-    Memory.WORK: "work space of a layer",
-    Memory.BFLOAT16: "rows rounded to bfloat16",
-    Memory.HALOS: "halo buffers",
+    "graph": "graph (CSR)",
+    "transpose": "transposed graph (CSC)",
+    "ghost_edges": "graph, edges to ghosts apart",
+    "normalization": "normalization of edges",
+    "features": "features",
+    "activations": "saved activations",
+    "gradients": "gradients of activations",
+    "work": "work space of a layer",
+    "bfloat16": "rows rounded to bfloat16",
+    "halos": "halo buffers",
 }
 
 
@@ -117,7 +102,7 @@ class ModelPlan:
     facts: Facts
     sparse: bool
     tau: float
-    memory: dict[Memory, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
     rest: tuple[Operation, ...] = ()
     backward: bool = True
 
@@ -284,9 +269,7 @@ def _layer(
         return best
     other = others[0]
     reason = f"{_ms(best.seconds)} instead of {_ms(other.seconds)} per epoch"
-    return LayerPlan(
-        layer, number, inputs, best.order, best.precomputed, sparse, reason, best.operations
-    )
+    return replace(best, why=reason)
 
 
 def _forward(cost: _Cost, plan: LayerPlan) -> LayerPlan:
@@ -304,11 +287,11 @@ def _forward(cost: _Cost, plan: LayerPlan) -> LayerPlan:
     return replace(plan, why="", operations=operations)
 
 
-def _to_predict(memory: dict[Memory, int]) -> dict[Memory, int]:
+def _to_predict(memory: dict[str, int]) -> dict[str, int]:
     """Return the memory of a forward pass: a layer works in a gradient matrix."""
     found = dict(memory)
-    if gradients := found.pop(Memory.GRADIENTS, 0):
-        found[Memory.WORK] = gradients - gradients // 2
+    if gradients := found.pop("gradients", 0):
+        found["work"] = gradients - gradients // 2
     return found
 
 
@@ -364,21 +347,21 @@ def _operations(
 
 def _memory(
     model: Model, facts: Facts, layers: list[LayerPlan], training: Training, *, sparse: bool
-) -> dict[Memory, int]:
+) -> dict[str, int]:
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
     back = not facts.symmetric and any(p.number or p.order != "aggregate" for p in layers)
-    found = {Memory.GRAPH: structure}
+    found = {"graph": structure}
     if back:
-        found[Memory.TRANSPOSE] = structure + 8 * (columns - rows)
+        found["transpose"] = structure + 8 * (columns - rows)
     if columns > rows and any(p.layer.kind != "gat" for p in layers):
-        found[Memory.GHOST_EDGES] = structure + 8 * rows
-    found[Memory.NORMALIZATION] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
+        found["ghost_edges"] = structure + 8 * rows
+    found["normalization"] = 12 * columns * len({p.layer.kind for p in layers} - {"gat"})
     held = facts.features * (2 if model.input_dropout else 1)
     one = layers[0]
     if facts.on_gpu and one.precomputed and one.layer.kind != "sage" and not one.layer.residual:
         held = min(held, 2 * TILE)  # copied and aggregated, TILE columns at a time
-    found[Memory.FEATURES] = (
+    found["features"] = (
         2 * 8 * facts.nonzeros + 8 * (rows + facts.features) if sparse else _FLOAT * columns * held
     )
     kept = scratch = 0
@@ -403,14 +386,14 @@ def _memory(
             )
         widest = max(wide, layer.hidden or 0, plan.inputs if plan.number else 0)
         scratch = max(scratch, widest)
-    found[Memory.ACTIVATIONS] = _FLOAT * kept
+    found["activations"] = _FLOAT * kept
     buffers = 3 if any(p.layer.kind in ("sage", "gat") for p in layers) else 2
-    found[Memory.GRADIENTS] = _FLOAT * columns * scratch * buffers
+    found["gradients"] = _FLOAT * columns * scratch * buffers
     if training.precision == "bf16":
-        found[Memory.BFLOAT16] = 2 * columns * scratch
+        found["bfloat16"] = 2 * columns * scratch
     ghosts = columns - rows
     # Two receive buffers for ghosts' rows, two for their gradients.
-    found[Memory.HALOS] = _FLOAT * 4 * ghosts * scratch
+    found["halos"] = _FLOAT * 4 * ghosts * scratch
     return {kind: int(size) for kind, size in found.items() if size}
 
 

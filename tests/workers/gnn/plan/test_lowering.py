@@ -8,7 +8,7 @@ import pytest
 from penstock.csr import CSR
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.lowering import Memory, lower
+from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool
@@ -53,7 +53,7 @@ def test_the_memory_is_what_a_network_takes(graph, layer):
         grad = network.gradient_buffer()
         grad[...] = 1
         network.backward(grad)
-    predicted = sum(plan.memory[kind] for kind in (Memory.ACTIVATIONS, Memory.GRADIENTS))
+    predicted = sum(plan.memory[kind] for kind in ("activations", "gradients"))
     assert 0.5 * predicted < network.bytes < 1.1 * predicted
 
 
