@@ -46,7 +46,6 @@ from penstock.workers.embed.evaluation.predict import (
 )
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.spec import DISTANCES
-from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def answer_all(
     import pyarrow as pa
 
     at, run = folder.path, Run.load(folder.path)
-    asked = prediction_task(folder, run, options)
+    asked, found = prediction_task(folder, run, options)
     ids = as_ids(read_column(at / IDS, "id"))
     edges = None
     if options.new is not None:
@@ -87,7 +86,6 @@ def answer_all(
     low, high = _ROWS_OF_FILE
     count = questions.shape[1]
     files = FileRanges(count, min(max(-(-count // _FILES), low), high))
-    found = Checkpoints(at / "checkpoints").load(asked.checkpoint)
     asked, geometry = replace(asked, number=found.number), found.geometry
     task = AnswerTask(asked, out.scratch, files, out.pieces)
     slot = geometry.bytes

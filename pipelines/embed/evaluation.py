@@ -19,7 +19,7 @@ from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
-from penstock.pipelines.embed.run import Run, checkpoint_name
+from penstock.pipelines.embed.run import Run, checkpoint_of
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
@@ -32,7 +32,7 @@ from penstock.pipelines.vectors.vectors import find_ids
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import EvaluateTask, evaluate, unknown
 from penstock.workers.embed.source import BLOCK_BYTES
-from penstock.workers.embed.storage.versions import Checkpoints
+from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import IDS
 
 Names = Mapping[str, pa.Array]
@@ -60,18 +60,18 @@ def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
 
 
 def plan_ranking(
-    context: Context, at: Path, checkpoint: str, what: str, more: int = 0, ranks: int = 1
+    context: Context, at: Path, found: Checkpoint, what: str, more: int = 0, ranks: int = 1
 ) -> Workers:
     """Return the ranks that will read the vectors of a run; ``--plan`` ends here.
 
     what  the purpose; more: bytes that each rank needs besides a partition, or a block of it
     """
     workers = context.ranks(None, ranks)
-    found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
+    has = workers.capacity
     needed = 2 * min(found.geometry.bytes, BLOCK_BYTES) + 500_000_000 + more
     # With a GPU, edges and known answers are in host memory.
     memory = Need(needed) if has.on_gpu else has.need(needed, "Give workers more memory")
-    step = "rank", f"the {checkpoint} checkpoint of {at}, on {plural(ranks, 'rank')}"
+    step = "rank", f"the {found.name} checkpoint of {at}, on {plural(ranks, 'rank')}"
     context.plan(what, steps=(step,), memory=memory)
     return workers
 
@@ -79,7 +79,7 @@ def plan_ranking(
 def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) -> EvaluateReport:
     """Rank the answers of edges among all nodes."""
     at, run = folder.path, Run.load(folder.path)
-    checkpoint = checkpoint_name(at, options.checkpoint, run)
+    checkpoint = checkpoint_of(at, options.checkpoint, run)
     if options.by_relation and run.relations is None:
         raise UsageError(f"{at} was trained without relations", remedy="Leave --by-relation out")
     graph, split = graph_of(folder, options.graph, run), options.split or "test"
@@ -115,7 +115,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         run=at,
         training=run.training,
         relations=run.relations,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint.name,
         split=None if triples is not None else split,
         triples=triples,
         same=same,
@@ -137,7 +137,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         filtered=options.filtered,
         filters=[str(one.path) for one in filters] if options.filtered else None,
         unfiltered=unfiltered,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint.name,
         at=options.at,
         **found,
     )

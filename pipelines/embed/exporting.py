@@ -14,14 +14,14 @@ from penstock.files import FileEntry, file_entry, save_npy
 from penstock.output import Output
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
-from penstock.pipelines.embed.run import Run, checkpoint_name
+from penstock.pipelines.embed.run import Run, checkpoint_of
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import FORMAT, VALUES, as_ids, save_vectors
 from penstock.sizes import plural
 from penstock.workers.embed.source import TableSource, read_checkpoint
-from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
+from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import IDS
 
 CORE = "core.npy"  # beside relations of tucker: (dim, dim, relation dim), which all share
@@ -33,10 +33,9 @@ def export_run(
 ) -> ExportReport:
     """Read a checkpoint, and write its vectors in the order of the nodes."""
     at, run = folder.path, Run.load(folder.path)
-    checkpoint = checkpoint_name(at, options.checkpoint, run)
-    found = Checkpoints(at / "checkpoints").load(checkpoint)
+    found = checkpoint_of(at, options.checkpoint, run)
     dim = found.geometry.width
-    count, width, what, core = run.nodes, dim, "nodes", None
+    checkpoint, count, width, what, core = found.name, run.nodes, dim, "nodes", None
     if options.relations:
         count, width = run.relation_vectors(found, at)[1].shape
         core = (dim, dim, width) if run.training.model == "tucker" else None
@@ -97,7 +96,7 @@ def export_run(
 def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
     """Return the vectors of a checkpoint: mapped if they are one partition, else in memory."""
     run = Run.load(run_at)
-    name, files = checkpoint_name(run_at, checkpoint, run), (str(run_at / IDS),)
+    name, files = checkpoint_of(run_at, checkpoint, run).name, (str(run_at / IDS),)
 
     def read(source: TableSource, found: Checkpoint) -> Vectors:
         about = {"made_by": "penstock embed", "run": str(run_at), "checkpoint": name}

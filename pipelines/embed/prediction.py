@@ -16,7 +16,7 @@ from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.evaluation import edge_numbers, graph_of_training, plan_ranking
 from penstock.pipelines.embed.options import AnswerOptions, PredictOptions
 from penstock.pipelines.embed.report import PredictReport
-from penstock.pipelines.embed.run import Run, checkpoint_name
+from penstock.pipelines.embed.run import Run, checkpoint_of
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.tables.streams import ArrowStream
 from penstock.pipelines.vectors.vectors import find_ids
@@ -26,6 +26,7 @@ from penstock.workers.embed.evaluation.predict import (
     predict,
     score_edges,
 )
+from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import IDS
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
     at, run = folder.path, Run.load(folder.path)
     asked = str(options.head if options.head is not None else options.tail)
     ids = read_column(at / IDS, "id").combine_chunks()
-    task = prediction_task(folder, run, options)
-    workers = plan_ranking(context, at, task.checkpoint, "the best answers")
+    task, checkpoint = prediction_task(folder, run, options)
+    workers = plan_ranking(context, at, checkpoint, "the best answers")
     side = Side.TAIL if options.head is not None else Side.HEAD
     question = task, _node(asked, at, ids), relation_number(options.relation, at, run), side
     found = workers.ranks(predict, question, title="predict")[0]
@@ -63,22 +64,23 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
 
 def prediction_task(
     folder: RunFolder, run: Run, options: PredictOptions | AnswerOptions
-) -> PredictTask:
-    """Return the task of these options."""
+) -> tuple[PredictTask, Checkpoint]:
+    """Return the task of these options, and the checkpoint that it will read."""
     at = folder.path
-    checkpoint = checkpoint_name(at, options.checkpoint, run)
+    checkpoint = checkpoint_of(at, options.checkpoint, run)
     # Edges of the graph are not answers.
     own = partial(graph_of_training, folder, options.graph, run)
     graph = None if options.known else own()
-    return PredictTask(
+    task = PredictTask(
         run=at,
         training=run.training,
         relations=run.relations,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint.name,
         top=min(options.top, run.nodes),
         graph=None if graph is None else graph.path,
         candidates=find_candidates(options.candidates, at, run, own),
     )
+    return task, checkpoint
 
 
 def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
@@ -97,7 +99,7 @@ def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
             raise InputError("a triple has another length", expected=f"({', '.join(names)})")
         columns = {n: pa.array([str(row[i]) for row in triples]) for i, n in enumerate(names)}
     edges, _ = edge_numbers(at, run, columns, "triples", "error")
-    name = checkpoint_name(at, checkpoint, run)
+    name = checkpoint_of(at, checkpoint, run).name
     task = PredictTask(at, run.training, run.relations, name, top=0)
     return score_edges(task, Edges(*edges), device=False)
 

@@ -71,7 +71,7 @@ class Run(TrainingRun):
         return names, found.tensors["relations"][: len(names)]
 
 
-def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
+def checkpoint_of(folder: Path, wanted: str, run: Run) -> Checkpoint:
     """Return the checkpoint to read of a run: ``best`` is the last if nothing was validated.
 
     CorruptFile if the best one, or an id, is missing.
@@ -105,7 +105,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             got="no table of them" if ids is None else f"{ids:,} ids",
             remedy="Restore the file, or write it again by penstock embed train --resume",
         )
-    return wanted
+    return found
 
 
 def _count_of_ids(folder: Path) -> int | None:

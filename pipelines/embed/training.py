@@ -32,7 +32,7 @@ from penstock.pipelines.embed.planning import (
     spare_versions,
 )
 from penstock.pipelines.embed.report import TrainReport
-from penstock.pipelines.embed.run import FORMAT, Run, checkpoint_name, keep_ids
+from penstock.pipelines.embed.run import FORMAT, Run, checkpoint_of, keep_ids
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
@@ -216,7 +216,7 @@ def _init(
             remedy="Give it another folder, or --resume it",
         )
     found = Run.load(folder)
-    checkpoint_name(folder, "best", found)
+    checkpoint_of(folder, "best", found)
     for name in ("model", "dim", "relation_dim", "norm", "optimizer", "is_reciprocal"):
         ours, theirs = getattr(training, name), getattr(found.training, name)
         if name in ("norm", "relation_dim"):

@@ -77,7 +77,7 @@ def _of_training(name: str, folder: Path) -> Iterator[Table | str]:
 
     from penstock.arrow import read_column, take
     from penstock.errors import InputError
-    from penstock.pipelines.embed.run import Run, checkpoint_name
+    from penstock.pipelines.embed.run import Run, checkpoint_of
     from penstock.workers.embed.source import TableSource, read_checkpoint
     from penstock.workers.embed.storage.versions import BEST, Checkpoint
     from penstock.workers.embed.warm import IDS
@@ -93,7 +93,7 @@ def _of_training(name: str, folder: Path) -> Iterator[Table | str]:
         return nodes, np.array(part[some]), np.array(part[drawn])
 
     try:
-        checkpoint = checkpoint_name(folder, BEST, run)
+        checkpoint = checkpoint_of(folder, BEST, run).name
         taken = read_checkpoint(folder / "checkpoints", checkpoint, chosen)
     except InputError:
         return  # no epoch is whole yet: there is nothing to show
