@@ -145,17 +145,16 @@ def by_penstock(graph: Path, run: Path, model: Any, training: Any, device: str) 
     """Plan and train on one rank."""
     from penstock.graph import Graph as Opened
     from penstock.workers.comm.single import SingleRank
-    from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+    from penstock.workers.gnn.plan.facts import facts_of
     from penstock.workers.gnn.plan.lowering import lower
     from penstock.workers.gnn.plan.rates import machine_rates
     from penstock.workers.gnn.task import TrainTask
     from penstock.workers.gnn.train import train
 
     opened = Opened.open(graph)
-    model = model.complete(outputs_of(opened))
     facts = facts_of(opened, None, training=training, on_gpu=device == "gpu")
     plan = lower(model, facts, training, machine_rates(device))
-    return train(SingleRank(), TrainTask(graph, None, model, training, plan, run))
+    return train(SingleRank(), TrainTask(graph, None, training, plan, run))
 
 
 def resident() -> int:

@@ -166,7 +166,6 @@ def predict_into(
     task = PredictTask(
         opened.graph.path,
         workers.partition_path,
-        run.model,
         run.training,
         plan,
         weights,

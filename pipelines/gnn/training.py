@@ -79,7 +79,6 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     task = TrainTask(
         graph.path,
         workers.partition_path,
-        model,
         training,
         plan,
         out.result,

@@ -24,7 +24,7 @@ from penstock.kernels import kernel
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.data.node_data import NodeData, checked_features, with_features
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.spec import Model
+from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import PredictTask
 from penstock.workers.gnn.thread_pool import ThreadPool
@@ -41,7 +41,7 @@ _MOST = 0.3  # of the rows of all layers: beyond, a whole prediction is faster
 
 
 def affected(
-    csr: CSR, model: Model, rows: Array, values: Array, most: float, *, symmetric: bool
+    csr: CSR, plan: ModelPlan, rows: Array, values: Array, most: float, *, symmetric: bool
 ) -> list[Array] | None:
     """Return which nodes' values may differ, before the first layer and after each: (nodes,) bool.
 
@@ -49,8 +49,8 @@ def affected(
     most          nodes; None is returned if more may differ
     """
     found = [values]
-    for layer in model.layers:
-        read = found[-1] | rows if layer.kind == "gcn" else found[-1]
+    for one in plan.layers:
+        read = found[-1] | rows if one.layer.kind == "gcn" else found[-1]
         found.append(found[-1] | rows)
         for nodes in _readers(csr, read, symmetric=symmetric):
             found[-1][nodes] = True
@@ -85,11 +85,11 @@ def predict_again(
     """
     assert task.base is not None
     graph, (rows, values) = Graph.open(task.graph), load_npy(task.base.changed)
-    layers, most = len(task.model.layers), _MOST * graph.num_nodes
+    layers, most = len(task.plan.layers), _MOST * graph.num_nodes
     if np.count_nonzero(rows | values) > most:
         return None
     csr, symmetric = graph.csr(), not graph.manifest.directed
-    differ = affected(csr, task.model, rows, values, most, symmetric=symmetric)
+    differ = affected(csr, task.plan, rows, values, most, symmetric=symmetric)
     if differ is None:
         return None
     needed, mask = [np.flatnonzero(differ[-1])], differ[-1]
@@ -120,7 +120,7 @@ def predict_again(
                 given = found[1][np.searchsorted(found[0], block.nodes)]
             local = block.local(graph, given, weighted=task.training.weighted)
             made = replace(task.plan, layers=(plan,), sparse=task.plan.sparse and number == 0)
-            network = Network(made, task.model, task.training, local, pool, comm, device=gpu())
+            network = Network(made, task.training, local, pool, comm, device=gpu())
             load_tensors(network, tensors)
             out = network.forward()
             network.synchronize()

@@ -55,7 +55,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     ):
         pool.tile = TILE
         tensors, _ = checkpoint.load(task.checkpoint)
-        network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
+        network = Network(task.plan, task.training, local, pool, comm, device=gpu())
         load_tensors(network, tensors)
         outputs = network.forward()
         network.synchronize()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.splits import SplitFile
-from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.workers.gnn.plan.spec import Training
 from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ class TrainTask:
     """A training run; every rank gets the same.
 
     partition  None: one rank, the whole graph
-    model      complete, with every width, as in the plan
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
     init       the checkpoint to begin with, if this run has none
@@ -28,7 +27,6 @@ class TrainTask:
 
     graph: Path
     partition: Path | None
-    model: Model
     training: Training
     plan: ModelPlan
     run: Path
@@ -99,7 +97,6 @@ class PredictTask:
 
     graph: Path
     partition: Path | None
-    model: Model
     training: Training
     plan: ModelPlan
     checkpoint: Path

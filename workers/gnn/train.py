@@ -65,17 +65,8 @@ class _Trainer(Trainer):
                 f"--precision {self.training.precision} is for GPUs, and this worker has none",
                 expected="--precision fp32, or --device gpu",
             )
-        self.plan, self.model = task.plan, task.model
-        self.network = Network(
-            self.plan,
-            self.model,
-            self.training,
-            local,
-            pool,
-            comm,
-            clock=self.clock,
-            device=gpu(),
-        )
+        self.plan, given = task.plan, (task.training, local, pool, comm)
+        self.network = Network(self.plan, *given, clock=self.clock, device=gpu())
         # Free the memory of the preparation; buffers are allocated as needed.
         self._peak = _peak_bytes(give_back=True)
         captured = gpu() and comm.size == 1 and self.training.cuda_graph and not profile
@@ -85,9 +76,9 @@ class _Trainer(Trainer):
         self.state = State(self.network, task)
         self.times = EpochTimes(comm)
         # With dropout or norms over nodes, evaluation differs from training: it needs its own pass.
-        self.same = not self.model.input_dropout and not any(
-            layer.dropout or layer.attention_dropout or layer.norm == "batch"
-            for layer in self.model.layers
+        layers = [one.layer for one in self.plan.layers]
+        self.same = not self.plan.input_dropout and not any(
+            layer.dropout or layer.attention_dropout or layer.norm == "batch" for layer in layers
         )
         self._next: Metrics | None = None  # of the next epoch's pass, if done
         self._metrics: Metrics = {}  # of this epoch's, before the update
@@ -261,7 +252,7 @@ class _Trainer(Trainer):
     def _terms(self) -> int:
         count = np.array([np.count_nonzero(self.local.counted == 0)], np.int64)
         self.comm.allreduce(count)
-        outputs = self.model.layers[-1].channels or 1
+        outputs = self.plan.layers[-1].layer.channels or 1
         return int(count[0]) * (outputs if self.loss_kind == "binary" else 1)
 
 

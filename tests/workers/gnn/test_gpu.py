@@ -82,12 +82,11 @@ def run(graphs, tmp_path):
 
 
 def task(graph, partition, model, training, folder):
-    complete = model.complete(CLASSES)
     on_gpu = partition is not None or device.gpu()
     rates = GUESS["gpu" if on_gpu else "cpu"]
     facts = facts_of(Graph.open(graph), partition, training=training, on_gpu=on_gpu)
-    plan = lower(complete, facts, training, rates)
-    return TrainTask(graph, partition, complete, training, plan, folder)
+    plan = lower(model, facts, training, rates)
+    return TrainTask(graph, partition, training, plan, folder)
 
 
 def of(*layers, drop=0.0):

@@ -58,9 +58,7 @@ def one_pass(comm, graph, parts, model, training):
     facts = facts_of(graph, parts, training=training)
     plan = lower(model, facts, training, GUESS["cpu"])
     with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
-        network = Network(
-            plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float32
-        )
+        network = Network(plan, training, local, pool, comm)
         loss = Loss("cross_entropy", network, 10)
         for epoch in range(2):
             outputs = network.forward(epoch=epoch, training=True).copy()

@@ -10,7 +10,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.generate import generate
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.plan.facts import facts_of, outputs_of
+from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -40,10 +40,9 @@ def run(graph, folder, model=MODEL, **options):
 
 
 def task(graph, folder, model, training):
-    opened = Graph.open(graph)
-    complete = model.complete(outputs_of(opened))
-    plan = lower(complete, facts_of(opened, None, training=training), training, GUESS["cpu"])
-    return TrainTask(graph, None, complete, training, plan, folder)
+    facts = facts_of(Graph.open(graph), None, training=training)
+    plan = lower(model, facts, training, GUESS["cpu"])
+    return TrainTask(graph, None, training, plan, folder)
 
 
 def curve(folder):
@@ -158,7 +157,6 @@ def test_a_rank_that_does_not_see_the_folder_of_predictions_fails(graph, tmp_pat
     given = PredictTask(
         graph,
         None,
-        trained.model,
         trained.training,
         trained.plan,
         tmp_path / best,

@@ -26,7 +26,7 @@ from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
 from penstock.workers.gnn.plan.lowering import LayerPlan, ModelPlan
-from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.workers.gnn.plan.spec import Training
 from penstock.workers.gnn.thread_pool import ThreadPool, even_cuts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Network:
     """The layers of a plan over one rank's rows.
 
-    network = Network(plan, model, training, local, pool, comm)
+    network = Network(plan, training, local, pool, comm)
     logits = network.forward(epoch=3, training=True)
     network.backward(gradient_of_logits) # parameters.gradients: of this rank's rows
     network.reducer.wait()               # of all ranks
@@ -45,7 +45,6 @@ class Network:
     def __init__(
         self,
         plan: ModelPlan,
-        model: Model,
         training: Training,
         local: LocalGraph,
         pool: ThreadPool,
@@ -78,7 +77,7 @@ class Network:
         pool.tf32 = training.precision != "fp32"
         if comm.size > 1 and training.overlap and not device:
             pool.progress = self.progress
-        self.features = self._features(plan, model, local, dtype)
+        self.features = self._features(plan, local, dtype)
         for conv in self.convs:
             conv.prepare(self.context)
 
@@ -153,7 +152,7 @@ class Network:
         }
 
     def _features(
-        self, plan: ModelPlan, model: Model, local: LocalGraph, dtype: DTypeLike
+        self, plan: ModelPlan, local: LocalGraph, dtype: DTypeLike
     ) -> Features | SparseFeatures:
         context = self.context
         if plan.sparse:
@@ -164,9 +163,9 @@ class Network:
                 block.columns,
                 context.put(np.asarray(block.weights, dtype)),
             )
-            return SparseFeatures(context, moved, model.input_dropout)
+            return SparseFeatures(context, moved, plan.input_dropout)
         dense = np.asarray(as_dense(local.features), dtype)
-        return Features(context, dense, model.input_dropout)
+        return Features(context, dense, plan.input_dropout)
 
 
 def _conv(plan: LayerPlan) -> Conv:

@@ -90,6 +90,8 @@ class ModelPlan:
         Operations of an epoch that belong to no layer.
     backward
         Whether there is a backward pass; without one an epoch is a forward pass.
+    input_dropout
+        As the model declares it.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class ModelPlan:
     memory: dict[str, int] = field(default_factory=dict)
     rest: tuple[Operation, ...] = ()
     backward: bool = True
+    input_dropout: float = 0.0
 
     @property
     def memory_bytes(self) -> int:
@@ -189,7 +192,8 @@ def lower(
     rest: tuple[Operation, ...] = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
     if not backward:
         layers, memory, rest = [_forward(cost, plan) for plan in layers], _to_predict(memory), ()
-    return ModelPlan(tuple(layers), facts, sparse, rates.tau, memory, rest, backward)
+    tau, drop = rates.tau, model.input_dropout
+    return ModelPlan(tuple(layers), facts, sparse, tau, memory, rest, backward, drop)
 
 
 def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:

@@ -52,8 +52,8 @@ def whole(one_rank):
 
 def network_of(graph, model, training, pool):
     local, facts = graph
-    plan, complete = lower(model, facts, training, GUESS["cpu"]), model.complete(CLASSES)
-    return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
+    plan = lower(model, facts, training, GUESS["cpu"])
+    return Network(plan, training, local, pool, SingleRank(), dtype=np.float64)
 
 
 def slopes(network, weights):

@@ -48,7 +48,7 @@ def test_the_memory_is_what_a_network_takes(graph, layer):
     model = Model(layers=(layer, replace(layer), Layer("gcn")))
     plan = lower(model, facts, Training(), GUESS["cpu"])
     with ThreadPool(1) as pool:
-        network = Network(plan, model.complete(40), Training(), local, pool, SingleRank())
+        network = Network(plan, Training(), local, pool, SingleRank())
         network.forward(training=True)
         grad = network.gradient_buffer()
         grad[...] = 1
