@@ -330,6 +330,7 @@ class PartitionBuffer:
         return tuple(sorted((first[p], self._sizes[p]) for p in partitions if self._sizes[p]))
 
 
+@dataclass(eq=False)
 class BufferVisit:
     """One state of the buffer; iterating yields its two phases, with the swap between them.
 
@@ -339,19 +340,13 @@ class BufferVisit:
     swaps           (evicted, loaded) partitions
     """
 
-    def __init__(
-        self,
-        buffer: PartitionBuffer,
-        *,
-        number: int,
-        last: bool,
-        before: Phase,
-        during: Phase,
-        swaps: tuple[tuple[int, int], ...],
-    ) -> None:
-        self.number, self.last = number, last
-        self.before, self.during, self.swaps = before, during, swaps
-        self._buffer, self._swapped = buffer, False
+    buffer: PartitionBuffer
+    number: int
+    last: bool
+    before: Phase
+    during: Phase
+    swaps: tuple[tuple[int, int], ...]
+    _swapped: bool = False
 
     def __iter__(self) -> Iterator[Phase]:
         """Yield the phase that needs evicted partitions, start the swap, yield the other phase."""
@@ -365,7 +360,7 @@ class BufferVisit:
         """Begin the swap, once: from now on only ``during`` may be trained."""
         if not self._swapped:
             self._swapped = True
-            self._buffer.swap(self.swaps)
+            self.buffer.swap(self.swaps)
 
 
 def _zeros(xp: Any, rows: int, width: int) -> AnyArray:

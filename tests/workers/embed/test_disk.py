@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from embed_runs import vectors
+from embed_runs import same
 
 from penstock import Graph, generate
 from penstock.workers.comm.single import SingleRank
@@ -76,11 +75,6 @@ def run(graph: Graph, folder: Path, spare: int | None = None, **options: Any) ->
     return train(SingleRank(), TrainTask(graph.path, folder, training, spare=spare))
 
 
-def same_vectors(one: Path, other: Path) -> None:
-    for ours, theirs in zip(vectors(one)[0], vectors(other)[0], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_few_spare_versions_are_enough(
     graph: Graph,
     tmp_path: Path,
@@ -108,4 +102,4 @@ def test_few_spare_versions_are_enough(
     else:
         assert max(on_scratch for on_scratch, _ in versions) <= 8
     run(graph, tmp_path / "whole")
-    same_vectors(tmp_path / "r", tmp_path / "whole")
+    same(tmp_path / "r", tmp_path / "whole")
