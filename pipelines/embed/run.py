@@ -18,10 +18,9 @@ from typing import Any
 
 from penstock.arrays import Array
 from penstock.arrow import copy_columns
-from penstock.errors import CorruptFile, InputError, UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.job.training import TrainingRun, run_format
-from penstock.run_output import RunState
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoint, Checkpoints
@@ -81,14 +80,7 @@ def checkpoint_of(folder: Path, wanted: str, run: Run) -> Checkpoint:
         raise UsageError("no such checkpoint", expected=f"{BEST} or {LAST}", got=wanted)
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
-    if not checkpoints.has(wanted):
-        diverged = run.state is RunState.DIVERGED
-        raise InputError(
-            f"{folder} has no vectors yet",
-            expected=f"checkpoints/{wanted}.safetensors",
-            got=f"a run that is {run.state}",
-            remedy=f"Train again with {'--overwrite and a lower --lr' if diverged else '--resume'}",
-        )
+    run.checkpoint(folder, wanted)
     found = checkpoints.load(wanted)
     if asked == BEST != wanted and found.about.get("best_epoch"):
         raise CorruptFile(

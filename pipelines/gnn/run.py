@@ -11,15 +11,12 @@ init.safetensors                the checkpoint of --init
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError
 from penstock.pipelines.gnn.declare import EdgeRules
 from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.plan.spec import Model, Training
-from penstock.workers.training.checkpoint import BEST, LAST
 
 FORMAT = run_format("gnn")
 
@@ -58,15 +55,3 @@ class Run(TrainingRun):
     def to_dict(self) -> dict[str, Any]:
         """Return the content of run.json."""
         return {**super().to_dict(), "model": self.model.to_dict()}
-
-    def checkpoint(self, folder: Path, which: str) -> Path:
-        """Return the path of existing weights."""
-        path = folder / {"best": BEST, "last": LAST}[which]
-        if not path.is_file():
-            raise InputError(
-                f"{folder} has no weights yet",
-                expected=f"{path.relative_to(folder)}",
-                got=f"a run that is {self.state}",
-                remedy="Train first, or resume with --resume, or use --checkpoint last",
-            )
-        return path

@@ -10,6 +10,7 @@ from penstock.errors import InputError, PenstockError, UsageError
 from penstock.formats import Format, filled
 from penstock.run_output import FILE, RunState
 from penstock.sizes import plural
+from penstock.workers.training.checkpoint import BEST, LAST
 
 
 def run_format(job: str) -> Format:
@@ -40,6 +41,20 @@ class TrainingRun:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of run.json."""
         return asdict(self)
+
+    def checkpoint(self, folder: Path, which: str) -> Path:
+        """Return the path of an existing checkpoint, best or last."""
+        path = folder / {"best": BEST, "last": LAST}[which]
+        if not path.is_file():
+            diverged = self.state is RunState.DIVERGED
+            how = "--overwrite and a lower --lr" if diverged else "--resume"
+            raise InputError(
+                f"{folder} has no {which} checkpoint yet",
+                expected=f"{path.relative_to(folder)}",
+                got=f"a run that is {self.state}",
+                remedy=f"Train again with {how}, or use --checkpoint last",
+            )
+        return path
 
     @classmethod
     def of(cls, body: dict[str, Any], folder: Path) -> Self:

@@ -15,7 +15,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.bounds import check_indices, check_length
 from penstock.csr import id_dtype, offsets_of
-from penstock.errors import UsageError
 from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.workers.embed.storage import RESTORE
@@ -35,23 +34,14 @@ class NodeLayout:
     @staticmethod
     def ranges(nodes: int, partitions: int) -> NodeLayout:
         """Return partitions of consecutive nodes whose sizes differ by at most one."""
-        _check(nodes, partitions)
         return NodeLayout(np.arange(partitions + 1, dtype=np.int64) * nodes // partitions)
 
     @staticmethod
     def of_assignment(parts: Array, partitions: int) -> NodeLayout:
         """Return the layout of an assignment: ``parts``, (nodes,) in 0 .. partitions - 1."""
-        _check(len(parts), partitions)
-        counts = np.bincount(parts, minlength=partitions)
-        if len(counts) > partitions:
-            raise UsageError(
-                "a node is assigned to a partition that is not there",
-                expected=f"0 .. {partitions - 1}",
-                got=str(len(counts) - 1),
-            )
         positions = np.empty(len(parts), id_dtype(len(parts)))
         positions[np.argsort(parts, kind="stable")] = np.arange(len(parts), dtype=positions.dtype)
-        return NodeLayout(offsets_of(counts), positions)
+        return NodeLayout(offsets_of(np.bincount(parts, minlength=partitions)), positions)
 
     @property
     def nodes(self) -> int:
@@ -99,12 +89,3 @@ class NodeLayout:
         check_length(positions, nodes, path, remedy=RESTORE)
         check_indices(positions, nodes, path, remedy=RESTORE)
         return NodeLayout(starts, positions)
-
-
-def _check(nodes: int, partitions: int) -> None:
-    if not 1 <= partitions <= max(nodes, 1):
-        raise UsageError(
-            f"{nodes} nodes cannot lie in {partitions} partitions",
-            expected=f"1 to {max(nodes, 1)} partitions",
-            got=str(partitions),
-        )

@@ -225,14 +225,6 @@ def _check_layer(number: int, layer: Layer, given: Layer) -> None:
             raise UsageError(f"{where} has no {name}", expected=f"{name} with kind {kind} only")
 
 
-def make_model(declared: Any, *, where: str = "the model") -> Model:
-    """Return the model of a dictionary, as YAML gives it; errors name the place."""
-    try:
-        return TypeAdapter(Model).validate_python(declared)
-    except ValidationError as error:
-        raise _bad_declaration(error, where) from None
-
-
 def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = None) -> UsageError:
     """Return the first error of a declaration, with its place.
 
@@ -249,8 +241,12 @@ def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = 
 
 
 def read_model(path: str | Path) -> Model:
-    """Return the model that a YAML file declares."""
-    return make_model(read_yaml(Path(path), "model file"), where=str(path))
+    """Return the model that a YAML file declares; errors name the place."""
+    declared = read_yaml(Path(path), "model file")
+    try:
+        return TypeAdapter(Model).validate_python(declared)
+    except ValidationError as error:
+        raise _bad_declaration(error, str(path)) from None
 
 
 @options
