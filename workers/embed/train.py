@@ -68,7 +68,7 @@ from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
-from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
+from penstock.workers.training.loop import Evaluation, Loop, Position, Step, Trainer
 from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
@@ -322,14 +322,9 @@ class EmbedTrainer(Trainer):
     def run(self, started: float) -> Trained:
         """Run the remaining epochs; figures are of all ranks."""
         training = self.training
-        rules = Rules(
-            training.epochs,
-            0 if self.validation is None else training.validate_every,
-            training.patience,
-            training.checkpoint_minutes,
-            training.checkpoint_epochs,
-        )
-        ended = Loop(self.comm, self, rules, self.task.run / "metrics.jsonl").run()
+        every, patience = training.validate_every, training.patience
+        every = 0 if self.validation is None else every
+        ended = Loop(self, training, self.task.run, evaluate_every=every, patience=patience).run()
         position, epochs = self.position, self._epoch_times
         # The first epoch may have compiled kernels; a resumed epoch is not a whole one.
         timed = epochs[1:] or epochs

@@ -24,7 +24,7 @@ from penstock.workers.gnn.state import State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
-from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
+from penstock.workers.training.loop import Evaluation, Loop, Position, Step, Trainer
 from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
@@ -90,14 +90,8 @@ class _Trainer(Trainer):
         training, run = self.training, self.task.run
         if self.comm.rank == 0:
             save_text(run / "plan.txt", self.plan.text() + "\n")
-        rules = Rules(
-            training.epochs,
-            training.evaluate_every,
-            training.patience,
-            training.checkpoint_minutes,
-            training.checkpoint_epochs,
-        )
-        ended = Loop(self.comm, self, rules, run / "metrics.jsonl").run()
+        every, patience = training.evaluate_every, training.patience
+        ended = Loop(self, training, run, evaluate_every=every, patience=patience).run()
         position = self.position
         if self.comm.rank == 0:
             self.state.save_best()

@@ -1,6 +1,6 @@
 """The one training loop: epochs, validation, patience, checkpoints, resume, metrics.
 
-    ended = Loop(comm, trainer, rules, folder / "metrics.jsonl").run()
+    ended = Loop(trainer, training, folder, evaluate_every=5).run()
 
 Every rank runs it with its own trainer, and all make the same decisions: losses and scores are
 those of all ranks, and rank 0's clock counts.
@@ -30,22 +30,6 @@ if TYPE_CHECKING:
 
 _LOOK = 0.2  # seconds between checks of the ranks whether a checkpoint is due, about
 _MOST_SKIPPED = 1000  # steps between these checks
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When a training run evaluates, saves and ends.
-
-    evaluate_every      epochs between evaluations, the last epoch included; 0: no evaluation
-    patience            evaluations without a better score before it ends; None: all epochs
-    checkpoint_minutes  between checkpoints, like checkpoint_epochs; 0: does not count
-    """
-
-    epochs: int
-    evaluate_every: int = 0
-    patience: int | None = None
-    checkpoint_minutes: float = 0.0
-    checkpoint_epochs: int = 0
 
 
 @dataclass
@@ -105,6 +89,7 @@ class Trainer(ABC):
     position  of the run: the loop advances it while ``steps`` waits
     """
 
+    comm: AnyCommunicator
     position: Position
 
     @abstractmethod
@@ -161,12 +146,25 @@ class Ended(NamedTuple):
 
 
 class Loop:
-    """A training run on one rank; rank 0 writes the metrics, one line per epoch."""
+    """A training run on one rank; rank 0 writes the metrics, one line per epoch.
+
+    training        the options: epochs, and checkpoint_epochs and checkpoint_minutes between
+                    checkpoints, of which 0 does not count
+    evaluate_every  epochs between evaluations, the last epoch included; 0: no evaluation
+    patience        evaluations without a better score before it ends; None: all epochs
+    """
 
     def __init__(
-        self, comm: AnyCommunicator, trainer: Trainer, rules: Rules, metrics: Path
+        self,
+        trainer: Trainer,
+        training: Any,
+        folder: Path,
+        *,
+        evaluate_every: int = 0,
+        patience: int | None = None,
     ) -> None:
-        self.comm, self.trainer, self.rules, self.metrics = comm, trainer, rules, metrics
+        self.comm, self.trainer, self.metrics = trainer.comm, trainer, folder / "metrics.jsonl"
+        self.training, self.evaluate_every, self.patience = training, evaluate_every, patience
         self._saved_at, self._saved_epoch = time.monotonic(), 0
         self._is_saved = False  # whether the last checkpoint is up to date
         self._seconds = 0.0  # of training, in this epoch
@@ -228,10 +226,10 @@ class Loop:
 
         The epoch counts as finished if its values are finite.
         """
-        trainer, position, rules = self.trainer, self.trainer.position, self.rules
+        trainer, position, every = self.trainer, self.trainer.position, self.evaluate_every
         epoch, evaluated, better = position.epoch + 1, None, False
-        last = epoch == rules.epochs
-        if rules.evaluate_every and (last or epoch % rules.evaluate_every == 0):
+        last = epoch == self.training.epochs
+        if every and (last or epoch % every == 0):
             evaluated = trainer.evaluate(epoch)
             if not evaluated.finite:
                 return False
@@ -245,7 +243,7 @@ class Loop:
             position.best, position.bad = evaluated.score, 0
             if not math.isfinite(evaluated.score):
                 position.best = None
-        elif evaluated is not None and epoch % rules.evaluate_every == 0:
+        elif evaluated is not None and epoch % every == 0:
             position.bad += 1
         line, shown = trainer.figures(evaluated, self._seconds)
         self._seconds = 0.0
@@ -258,28 +256,26 @@ class Loop:
 
     def _out_of_patience(self) -> bool:
         """Return whether ``patience`` evaluations have passed without a better one."""
-        position, rules = self.trainer.position, self.rules
-        if rules.patience is None or position.epoch >= rules.epochs:
+        position = self.trainer.position
+        if self.patience is None or position.epoch >= self.training.epochs:
             return False
-        return position.bad >= rules.patience
+        return position.bad >= self.patience
 
     def _is_due(self, epoch: int) -> bool:
         """Return whether to write a checkpoint; the end of the run is one reason.
 
         epoch  number of finished ones
         """
-        rules = self.rules
-        if epoch == rules.epochs:
+        epochs, minutes = self.training.checkpoint_epochs, self.training.checkpoint_minutes
+        if epoch == self.training.epochs or (epochs and epoch - self._saved_epoch >= epochs):
             return True
-        if rules.checkpoint_epochs and epoch - self._saved_epoch >= rules.checkpoint_epochs:
-            return True
-        if not rules.checkpoint_minutes:
+        if not minutes:
             return False
         if self._skipped < self._skip:
             self._skipped += 1
             return False
         now = time.monotonic()
-        late = now - self._saved_at > 60 * rules.checkpoint_minutes
+        late: bool = now - self._saved_at > 60 * minutes
         if self.comm.size > 1:
             # Rank 0's clock counts, and short steps do not compare it each time.
             each = (now - self._asked_at) / (self._skipped + 1)

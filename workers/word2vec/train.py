@@ -29,10 +29,10 @@ from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.threads import cores_of_rank, spread
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
-from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
+from penstock.workers.training.loop import Evaluation, Loop, Position, Step, Trainer
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import METRICS, Checkpoints, Parts, Sums
+from penstock.workers.word2vec.state import Checkpoints, Parts, Sums
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -102,15 +102,10 @@ class _Trainer(Trainer):
         training, folder = self.training, self.task.folder
         copies = training.copies(self.comm.size)
         self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
-        rules = Rules(
-            training.epochs,
-            checkpoint_minutes=training.checkpoint_minutes,
-            checkpoint_epochs=training.checkpoint_epochs,
-        )
         with ThreadPoolExecutor(1) as background:
             if self.comm.rank == 0:
                 self._parts = background.submit(self._find_parts)
-            stopped = Loop(self.comm, self, rules, folder / METRICS).run().stopped
+            stopped = Loop(self, training, folder).run().stopped
         self.comm.barrier()
         sums, number = self.sums, Checkpoints(folder).number
         return Trained(
