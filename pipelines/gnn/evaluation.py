@@ -15,7 +15,6 @@ from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph, count_splits
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import (
-    Columns,
     OpenedRun,
     files_of,
     plan_prediction,
@@ -28,6 +27,7 @@ from penstock.pipelines.job.declare import Context
 from penstock.sizes import listed
 from penstock.temporary import TemporaryFolder
 from penstock.workers.gnn.plan.facts import outputs_of
+from penstock.workers.gnn.task import Columns
 
 _REMEDY = "Make the folder of the run writable, or set TMPDIR to one on such a disk"
 
@@ -37,7 +37,7 @@ def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) 
     run, graph, at = opened.run, opened.graph, opened.path
     classes, numbers = _matched_classes(run, at, graph)
     counted = _counted(opened, options.split)
-    columns = Columns(probabilities=run.task != "value")
+    columns = Columns(run.task, probabilities=run.task != "value")
     # Within the run, where ranks on other hosts can also write.
     home = at if os.access(at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     workers, plan = plan_prediction(context, opened, options, columns, "scores", home)

@@ -24,7 +24,7 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.workers import Workers
 from penstock.splits import SplitFile, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
-from penstock.workers.gnn.task import PredictBase, Predicted, PredictTask
+from penstock.workers.gnn.task import Columns, PredictBase, Predicted, PredictTask
 from penstock.workers.training.checkpoint import load
 
 KIND = "predictions"
@@ -72,23 +72,6 @@ class OpenedRun:
     def split_by(self) -> str:
         """Whose split counts: graph or run."""
         return "graph" if self.split is None else "run"
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of predictions besides ``id`` and ``prediction``; labels are names."""
-
-    labels: bool = False
-    embeddings: bool = False
-    probabilities: bool = False
-
-    def names(self, run: Run) -> list[str]:
-        """Return their names, with those that depend on the task."""
-        found = ["id", "prediction", "split"]
-        found += ["predicted_label"] * (self.labels and run.classes is not None)
-        found += ["probability"] * (run.task == "class")
-        found += ["probabilities"] * (self.probabilities and run.task != "value")
-        return found + ["embedding"] * self.embeddings
 
 
 def open_run(folder: RunFolder, options: WeightsOptions, *, quiet: bool) -> OpenedRun:
@@ -162,19 +145,16 @@ def predict_into(
 
     remedy  for a folder that a rank does not see
     """
-    run = opened.run
     task = PredictTask(
         opened.graph.path,
         workers.partition_path,
-        run.training,
+        opened.run.training,
         plan,
         weights,
         folder,
+        columns,
         feature_columns=opened.features.columns,
-        classes=run.classes if columns.labels else None,
         split=opened.split,
-        embeddings=columns.embeddings,
-        probabilities=columns.probabilities,
         out_remedy=remedy,
         base=base,
     )
@@ -188,12 +168,12 @@ def write_predictions(
     import pyarrow.parquet as pq
 
     run, graph, features = opened.run, opened.graph, opened.features
-    columns = Columns(True, options.embeddings, options.probabilities)
+    columns = Columns(run.task, run.classes, options.embeddings, options.probabilities)
     workers, plan = plan_prediction(context, opened, options, columns, "predictions")
     weights = opened.copy_weights(options.checkpoint, out.scratch)
     sha256, base, prints, given = sha256_of(weights), None, None, None
     if options.base is not None:
-        base = Base.open(options.base, columns.names(run), sha256)
+        base = Base.open(options.base, columns.names, sha256)
     single = workers.count == 1 and graph.manifest.graphs is None
     if single:
         device = workers.capacity.device

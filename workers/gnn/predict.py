@@ -20,7 +20,7 @@ from penstock.workers.gnn.again import TILE, predict_again
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
-from penstock.workers.gnn.task import Predicted, PredictTask
+from penstock.workers.gnn.task import Columns, Predicted, PredictTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
 from penstock.workers.training import checkpoint
@@ -39,7 +39,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         nodes, outputs, inputs, splits = found
         kept = _Kept(task.base.path / path.name, nodes, len(splits))
         every = np.arange(len(splits))
-        _write(path, task, every, splits, outputs, inputs if task.embeddings else None, kept)
+        _write(path, task, every, splits, outputs, inputs, kept)
         return Predicted(len(splits), path.stat().st_size, len(nodes))
     with (
         open_local(
@@ -60,7 +60,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         outputs = network.forward()
         network.synchronize()
         outputs = to_host(outputs)
-        hidden = to_host(network.last_hidden()) if task.embeddings else None
+        hidden = to_host(network.last_hidden()) if task.columns.embeddings else None
         _write(path, task, local.ids[: local.owned], local.splits, outputs, hidden)
         return Predicted(local.owned, path.stat().st_size, local.owned)
 
@@ -116,7 +116,6 @@ def _write(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kind = checkpoint.load(task.checkpoint)[1]["label_kind"]
     order = np.argsort(ids)  # in the graph's order
     names = Graph.open(task.graph).user_ids(ids[order])
     with atomic(path) as partial:
@@ -125,18 +124,13 @@ def _write(
         def table_from(first: int) -> pa.Table:
             rows = order[first : first + _PIECE]
             here = rows if kept is None else kept.made_of(rows)
-            found = _predictions(
-                outputs[here], kind, task.classes, probabilities=task.probabilities
-            )
-            if hidden is not None:
+            found = _predictions(outputs[here], task.columns)
+            if hidden is not None and task.columns.embeddings:
                 found["embedding"] = vector_lists(hidden[here].astype(np.float32))
             if kept is not None:
                 found = {name: kept.joined(name, rows, made) for name, made in found.items()}
-            columns: dict[str, Any] = {"id": names[first : first + _PIECE], **found}
-            columns["split"] = _splits(splits[rows])
-            if hidden is not None:
-                columns["embedding"] = columns.pop("embedding")
-            return pa.table(columns)
+            found |= {"id": names[first : first + _PIECE], "split": _splits(splits[rows])}
+            return pa.table({name: found[name] for name in task.columns.names})
 
         for table in results(table_from, range(0, max(len(ids), 1), _PIECE)):
             if writer is None:
@@ -146,11 +140,10 @@ def _write(
             writer.close()
 
 
-def _predictions(
-    outputs: Array, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
-) -> dict[str, Any]:
+def _predictions(outputs: Array, columns: Columns) -> dict[str, Any]:
     import pyarrow as pa
 
+    kind, classes = columns.task, columns.classes
     if kind == "value":
         return {"prediction": as_arrow(outputs[:, 0])}
     if kind == "multi":
@@ -170,7 +163,7 @@ def _predictions(
         if classes is not None:
             found["predicted_label"] = pa.array(classes, pa.string()).take(found["prediction"])
         found["probability"] = as_arrow(chance[np.arange(len(best)), best].astype(np.float32))
-    if probabilities:
+    if columns.probabilities:
         found["probabilities"] = vector_lists(chance.astype(np.float32))
     return found
 

@@ -81,12 +81,33 @@ class PredictBase:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """The columns of predictions.
+
+    task     class, multi or value
+    classes  their names, for predicted_label; None: no names
+    """
+
+    task: str
+    classes: tuple[str, ...] | None = None
+    embeddings: bool = False
+    probabilities: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in order."""
+        found = ["id", "prediction"] + ["predicted_label"] * (self.classes is not None)
+        found += ["probability"] * (self.task == "class")
+        found += ["probabilities"] * (self.probabilities and self.task != "value")
+        return found + ["split"] + ["embedding"] * self.embeddings
+
+
+@dataclass(frozen=True)
 class PredictTask:
     """A prediction with the weights of a checkpoint; rank r writes ``out/part-{r:05d}.parquet``.
 
     split            as for TrainTask
     feature_columns  which of the graph's features, in the model's order; None: all, in order
-    classes          their names, for predicted_label; None: no names
     out_remedy       remedy if a rank does not see ``out``
 
     columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
@@ -101,11 +122,9 @@ class PredictTask:
     plan: ModelPlan
     checkpoint: Path
     out: Path
+    columns: Columns
     feature_columns: tuple[int, ...] | None = None
-    classes: tuple[str, ...] | None = None
     split: SplitFile | None = None
-    embeddings: bool = False
-    probabilities: bool = False
     out_remedy: str = ""
     base: PredictBase | None = None
 

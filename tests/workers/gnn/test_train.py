@@ -15,7 +15,7 @@ from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
-from penstock.workers.gnn.task import PredictTask, TrainTask
+from penstock.workers.gnn.task import Columns, PredictTask, TrainTask
 from penstock.workers.gnn.train import train
 from penstock.workers.training import checkpoint
 
@@ -161,6 +161,7 @@ def test_a_rank_that_does_not_see_the_folder_of_predictions_fails(graph, tmp_pat
         trained.plan,
         tmp_path / best,
         tmp_path / "elsewhere",
+        Columns("class"),
         out_remedy="Name another",
     )
     with pytest.raises(UsageError):
