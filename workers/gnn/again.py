@@ -167,8 +167,6 @@ class _Block:
         ids[self.places] = self.nodes
         sums, loops = self._sums(weighted=weighted)
         return LocalGraph(
-            rank=0,
-            size=1,
             nodes=graph.num_nodes,
             edges=graph.num_edges,
             ids=ids,

@@ -84,7 +84,7 @@ def one_rank():
         nodes, rng = csr.rows, np.random.default_rng(0)
         both = {"nodes": nodes, "columns": nodes, "edges": csr.edges}
         both |= {"symmetric": symmetric, "features": features}
-        of_rank = {"rank": 0, "size": 1, "owned": nodes, "interior": nodes, "label_kind": "class"}
+        of_rank = {"owned": nodes, "interior": nodes, "label_kind": "class"}
         local = LocalGraph(
             **both | of_rank,
             ids=np.arange(nodes, dtype=np.int64),

@@ -64,8 +64,6 @@ class LocalGraph:
     whole_rows    if some rows are left out: the sum of each column's row, and its number of loops
     """
 
-    rank: int
-    size: int
     nodes: int
     edges: int
     ids: Array
@@ -160,8 +158,6 @@ def _local(
         ids = np.concatenate([ids[:owned][order], ids[owned:]])
         found = found.reordered(order)
     return LocalGraph(
-        rank=0 if part is None else part.rank,
-        size=1 if part is None else part.manifest.k,
         nodes=manifest.nodes,
         edges=manifest.edges,
         ids=_plain(ids, np.int64),
