@@ -3,7 +3,7 @@
 import numpy as np
 
 from penstock.workers.gnn.data.local import open_local
-from penstock.workers.gnn.halo import rows as halo_rows
+from penstock.workers.gnn.halo import exchange
 from penstock.workers.gnn.halo.exchange import Halo
 from penstock.workers.gnn.thread_pool import ThreadPool
 
@@ -12,7 +12,7 @@ def test_gradients_are_added_in_the_order_of_ranks(
     make_graph, partitioned, on_threads, monkeypatch
 ):
     """By any number of threads, numbers whose sum depends on the order."""
-    monkeypatch.setattr(halo_rows, "LEAST", 8)  # a small graph is cut into many pieces too
+    monkeypatch.setattr(exchange, "LEAST", 8)  # a small graph is cut into many pieces too
     graph = make_graph(90, 160, directed=True, features="dense", labels=3)
     partition, parts = partitioned(graph, 4), np.array([1.0, 1e8, -1e8, 3e-3], np.float32)
 
