@@ -22,7 +22,6 @@ from penstock.prints import print_factors, prints_of, words
 from penstock.workers.gnn.plan.lowering import ModelPlan
 
 if TYPE_CHECKING:
-    from penstock.output import Output
     from penstock.pipelines.gnn.prediction import OpenedRun
 
 _FEATURES = "_features.npy"
@@ -81,42 +80,27 @@ class Prints:
         return np.stack([rows, features])
 
 
-@dataclass(frozen=True, eq=False)
-class Base:
-    """Earlier predictions, open."""
+def prints_of_base(path: Path, columns: list[str], sha256: str) -> Prints:
+    """Open predictions that have these columns, and were made with these weights."""
+    from penstock.pipelines.gnn.prediction import FORMAT
 
-    path: Path
-    prints: Prints
-
-    @classmethod
-    def open(cls, path: Path, columns: list[str], sha256: str) -> Base:
-        """Open predictions that have these columns, and were made with these weights."""
-        from penstock.pipelines.gnn.prediction import FORMAT
-
-        body = FORMAT.load(path)
-        with FORMAT.reading(path):
-            about = body.get("prints")
-            before = [*body["columns"]]
-            made = str(body["checkpoint_sha256"])
-        if made != sha256:
-            raise another_kind(path, "weights", made[:12], sha256[:12])
-        if about is None:
-            raise BaseRefused(
-                f"{path} cannot be a base", expected="predictions of one graph by one rank"
-            )
-        if sorted(before) != sorted(columns):
-            raise another_kind(path, "columns", ", ".join(before), ", ".join(columns))
-        FORMAT.files(path, body)
-        with FORMAT.reading(path):
-            rows = RowPrints.load(path, about["rows"])
-            prints = Prints(rows, load_npy(path / _FEATURES), about["inputs"], about["how"])
-        return cls(path, prints)
-
-    def write_changes(self, prints: Prints, out: Output) -> Path:
-        """Write which rows and features differ, for the rank that predicts; return the file."""
-        name = "changed.npy"
-        save_npy(out.scratch, name, prints.changed(self.prints, self.path))
-        return out.scratch / name
+    body = FORMAT.load(path)
+    with FORMAT.reading(path):
+        about = body.get("prints")
+        before = [*body["columns"]]
+        made = str(body["checkpoint_sha256"])
+    if made != sha256:
+        raise another_kind(path, "weights", made[:12], sha256[:12])
+    if about is None:
+        raise BaseRefused(
+            f"{path} cannot be a base", expected="predictions of one graph by one rank"
+        )
+    if sorted(before) != sorted(columns):
+        raise another_kind(path, "columns", ", ".join(before), ", ".join(columns))
+    FORMAT.files(path, body)
+    with FORMAT.reading(path):
+        rows = RowPrints.load(path, about["rows"])
+        return Prints(rows, load_npy(path / _FEATURES), about["inputs"], about["how"])
 
 
 def _feature_bits(graph: Graph, columns: tuple[int, ...] | None) -> Array:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BaseRefused, UsageError, warn
-from penstock.files import file_entry, file_table, sha256_of
+from penstock.files import file_entry, file_table, save_npy, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output
 from penstock.pipelines.display import FromBase
-from penstock.pipelines.gnn.base import Base, Prints
+from penstock.pipelines.gnn.base import Prints, prints_of_base
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -28,6 +28,7 @@ from penstock.workers.gnn.task import Columns, PredictBase, Predicted, PredictTa
 from penstock.workers.training.checkpoint import load
 
 KIND = "predictions"
+_CHANGED = "changed.npy"  # file of a prediction with a base: which rows and features differ
 FORMAT = Format(
     name="penstock-predictions",
     version=1,
@@ -171,18 +172,18 @@ def write_predictions(
     columns = Columns(run.task, run.classes, options.embeddings, options.probabilities)
     workers, plan = plan_prediction(context, opened, options, columns, "predictions")
     weights = opened.copy_weights(options.checkpoint, out.scratch)
-    sha256, base, prints, given = sha256_of(weights), None, None, None
+    sha256, before, prints, base = sha256_of(weights), None, None, None
     if options.base is not None:
-        base = Base.open(options.base, columns.names, sha256)
+        before = prints_of_base(options.base, columns.names, sha256)
     single = workers.count == 1 and graph.manifest.graphs is None
     if single:
-        device = workers.capacity.device
-        prints = Prints.of(opened, plan, device, None if base is None else base.prints)
-    if base is not None:
+        prints = Prints.of(opened, plan, workers.capacity.device, before)
+    if options.base is not None and before is not None:
         if prints is None:
             raise BaseRefused("--base is for one rank, and one graph")
-        given = PredictBase(base.path, base.write_changes(prints, out))
-    ranks = predict_into(out.result, workers, plan, opened, weights, columns, base=given)
+        save_npy(out.scratch, _CHANGED, prints.changed(before, options.base))
+        base = PredictBase(options.base, out.scratch / _CHANGED)
+    ranks = predict_into(out.result, workers, plan, opened, weights, columns, base=base)
     files = files_of(out.result)
     entries = [file_entry(out.result, file.name) for file in files]
     more = [] if prints is None else prints.save(out.result)
