@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from embed_runs import values
+from embed_runs import same
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
@@ -27,11 +27,6 @@ from penstock.workers.embed.train import train
 from penstock.workers.training import checkpoint
 
 SMALL = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
-
-
-def same(one, other):
-    for ours, theirs in zip(values(one), values(other), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def before_a_checkpoint(run):
