@@ -29,7 +29,9 @@ def cases(given):
     yield Case("sleep", ours, check, {{"peer": Side(peer, {ratio}), "absent": absent}}, (9, "naps"))
     floor = Side(lambda: Timed(0.01), 0.4, floor=True)
     yield Case("floor", ours, lambda values: None, {{"floor": floor}})
-    yield Case("alone", ours, lambda values: None, {{"absent": absent}})
+    yield Case("alone, 2", ours, lambda values: None, {{"absent": absent, "floor": floor}})
+    small = Side(lambda: Timed(float("inf")), 2.0)
+    yield Case("alone, 3", ours, lambda values: None, {{"small": small}})
     yield Case("elsewhere", ours, check, needs=[lambda: "needs another machine"])
 
 sys.exit(main(__doc__, cases, Option("--size", 9, 4), needs={needs}))
@@ -80,9 +82,11 @@ def test_a_benchmark_passes_and_keeps_what_it_measured(toy, tmp_path):
     done = run(toy(), "--quick", "--json", str(results), "--svg", str(drawing))
     assert done.returncode == 0, done.stdout + done.stderr
     body = json.loads(results.read_text())
-    sleep, floor, alone, elsewhere = body["cases"]
-    states = [one["state"] for one in (body, sleep, floor, alone, elsewhere)]
-    assert states == ["passed", "passed", "passed", "checked", "skipped"]
+    sleep, floor, alone, small, _ = body["cases"]
+    states = [one["state"] for one in (body, *body["cases"])]
+    assert states == ["passed", "passed", "passed", "checked", "checked", "skipped"]
+    assert "ratio" in alone["sides"]["floor"]
+    assert "ratio" not in small["sides"]["small"]
     assert sleep["figures"] == {"size": 4}
     assert 1 < sleep["sides"]["peer"]["ratio"] < 4
     assert "ratio" not in sleep["sides"]["absent"]
@@ -90,7 +94,7 @@ def test_a_benchmark_passes_and_keeps_what_it_measured(toy, tmp_path):
     assert floor["sides"]["floor"]["floor"]
     assert body["machine"]["cores"] >= 1
     assert body["versions"]["penstock"]
-    assert drawing.read_text().count("<rect") == 2
+    assert drawing.read_text().count("<rect") == 3
 
 
 @pytest.mark.parametrize("how", ["slow", "wrong"])
@@ -108,7 +112,14 @@ def test_a_benchmark_that_cannot_run_says_so(toy):
     assert "needs a GPU" in done.stdout
     assert run(toy(), "--only", "elsewhere").returncode == SKIPPED
     assert run(toy(), "--only", "alone").returncode == SKIPPED
-    assert run(toy(), "--only", "alone", "--break", "slow").returncode == SKIPPED
+    assert run(toy(), "--only", "alone, 3", "--break", "slow").returncode == SKIPPED
+
+
+def test_names_of_cases_may_have_commas(toy):
+    done = run(toy(), "--only", "alone, 2,elsewhere")
+    assert "| alone, 2 |" in done.stdout
+    assert "| elsewhere |" in done.stdout
+    assert "| alone, 3 |" not in done.stdout
 
 
 @pytest.mark.slow
