@@ -4,9 +4,10 @@
     python -P benchmarks/bench_gnn.py write amazon-like GRAPH               only make a graph
 
 An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases,
-in fp32. Each side trains in a separate process, from the same arrays and the same first weights;
-the losses of the first epochs must agree. Times are medians without the first epochs; peaks are
-those of the process with its libraries, on GPUs of the pool of CuPy or torch. "PyTorch" is as its
+in fp32. Each side trains in a separate process, ours as a command, from the same arrays and the
+same first weights; the losses of the first epochs must agree. Times are medians without the first
+epochs; peaks are those of the process with its libraries, on GPUs of the pool of CuPy or torch.
+PyTorch runs in each round, PyG once: medians of epochs vary little. "PyTorch" is as its
 authors would tune it: CSR, normalised once, a cached transpose for the backward pass, and the first
 aggregation of dense features computed once. PyG's ways are its layers over edge_index and over
 torch.sparse_csr, normalised once. On a GPU one sum over neighbours is also compared with cuSPARSE,
@@ -35,7 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_floor import cores_floor, gpu_floor, work_of
-from gnn_graphs import Data, cora, cora_like, products_like, write_case, write_graph
+from gnn_graphs import Data, cora, cora_like, losses_of, products_like, write_case, write_graph
 from gnn_rates import gpu_rates
 from gnn_sums import Sums
 from harness import (
@@ -48,14 +49,19 @@ from harness import (
     gpus,
     in_peers,
     main,
+    penstock,
     slow,
     wanted,
 )
 
+from penstock import ClusterSpec, gnn
+
 PEERS = Path(__file__).with_name("gnn_peers.py")
-AGREEMENT, AGREED = 1e-4, 3  # of losses, relatively, in the first epochs
+AGREEMENT, AGREED = 1e-6, 3  # of losses, relatively, in the first epochs; measured: 2.4e-7
+PLAIN = "--dropout 0 --weight-decay 0 --checkpoint-epochs 0"
 WARM = 2  # epochs that are not timed
 ACCURACY, SEEDS = 0.01, 20
+SUM = ", a sum of 32 values"
 
 
 @dataclass(frozen=True)
@@ -120,55 +126,24 @@ GPUS = {
 LARGE = {"amazon-like": Graph(lambda: on_device(1_569_960, 264_300_000, 200, 107))}
 
 
-def trained(folder: str, widths: str, epochs: str, device: str) -> dict[str, Any]:
-    """Train in this process, and return losses, seconds and peak."""
-    import dask
-
-    dask.config.set({"penstock.device": device})
-    from penstock.workers.gnn.plan.spec import Layer, Model, Training
-
-    hidden = [int(width) for width in widths.split(",")][1:-1]
-    model = Model([*(Layer("gcn", width) for width in hidden), Layer("gcn")])
-    training = Training(epochs=int(epochs), weight_decay=0.0, checkpoint_epochs=0)
-    run = Path(folder) / "run"
-    run.mkdir(exist_ok=True)
-    result = by_penstock(Path(folder) / "graph", run, model, training, device)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {
-        "seconds": [line["seconds"] for line in lines],
-        "losses": [line["train"]["loss"] for line in lines],
-        "peak": result.memory if device == "gpu" else resident(),
-    }
-
-
-def by_penstock(graph: Path, run: Path, model: Any, training: Any, device: str) -> Any:
-    """Plan and train on one rank."""
-    from penstock.graph import Graph as Opened
-    from penstock.workers.comm.single import SingleRank
-    from penstock.workers.gnn.plan.facts import facts_of
-    from penstock.workers.gnn.plan.lowering import lower
-    from penstock.workers.gnn.plan.rates import machine_rates
-    from penstock.workers.gnn.task import TrainTask
-    from penstock.workers.gnn.train import train
-
-    opened = Opened.open(graph)
-    facts = facts_of(opened, None, training=training, on_gpu=device == "gpu")
-    plan = lower(model, facts, training, machine_rates(device))
-    return train(SingleRank(), TrainTask(graph, None, training, plan, run))
-
-
-def resident() -> int:
-    # Not ru_maxrss, which includes the parent's memory at the fork.
-    status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
-    return 1024 * int(status.split()[0])
-
-
-def called(python: str, script: Path, *words: Any) -> Timed:
-    """Run one side in a process; return the median of its epochs, and what it found.
+def trained(folder: Path, hidden: tuple[int, ...], epochs: int, device: str) -> Timed:
+    """Train by the command; return the median of the epochs, losses and peak.
 
     Without TF32: on a GPU only the floor's products use it.
     """
-    run = command([python, "-P", "-W", "ignore", script, *words], CUPY_TF32="0").value
+    run = folder / "run"
+    words = ["gnn", "train", folder / "graph", run, "--layers", len(hidden) + 1]
+    words += ["--hidden", hidden[0], "--epochs", epochs, "--cluster", "threads", "--device", device]
+    words += [*PLAIN.split(), "--overwrite", "--json"]
+    made = command(penstock(*words), CUPY_TF32="0").value
+    report = json.loads(made.out)
+    peak = report["memory"] if device == "gpu" else made.together
+    return Timed(report["epoch_seconds"], {"losses": losses_of(run), "peak": peak})
+
+
+def called(python: str, *words: Any) -> Timed:
+    """Train by a peer; return the median of its epochs, and what it found."""
+    run = command([python, "-P", "-W", "ignore", PEERS, *words]).value
     found = json.loads(run.out.splitlines()[-1])
     if "seconds" not in found:
         return Timed(float("inf"), found)  # the GPU's memory did not suffice
@@ -199,25 +174,17 @@ def roles_of(labels: Any, seed: int) -> Any:
 
 def accuracy(folder: Path, made: Data, kind: str, seeds: int) -> list[float]:
     """Train models of this kind; return the test accuracies of the weights that runs keep."""
-    import shutil
-
-    from penstock.workers.gnn.plan.spec import Layer, Model, Training
-
-    drop = 0.6 if kind == "gat" else 0.5
-    layers: tuple[Layer, ...] = Layer(kind, 64, dropout=drop), Layer(kind)
+    drop, how = 0.5, dict[str, Any]()
     if kind == "gat":
-        first = Layer("gat", 64, "elu", dropout=drop, heads=8, attention_dropout=drop)
-        layers = first, Layer("gat", attention_dropout=drop)
+        drop, how = 0.6, {"heads": 8, "attention_dropout": 0.6, "lr": 0.005}
+    how |= {"hidden": 64, "dropout": drop, "input_dropout": drop, "checkpoint_epochs": 0}
     found = []
     for seed in range(seeds):
-        graph, run = folder / "seeded", folder / f"run-{kind}"
+        graph = folder / "seeded"
         write_graph(graph, made, roles_of(made.labels, seed))
-        shutil.rmtree(run, ignore_errors=True)
-        run.mkdir()
-        rate = 0.005 if kind == "gat" else 0.01
-        training = Training(epochs=200, lr=rate, weight_decay=5e-4, seed=seed, checkpoint_epochs=0)
-        result = by_penstock(graph, run, Model(layers, input_dropout=drop), training, "cpu")
-        found.append(float(result.metrics["test"]["score"]))
+        where = {"cluster": ClusterSpec(cluster="threads", device="cpu"), "overwrite": True}
+        run = gnn.train(graph, folder / "run", model=kind, seed=seed, quiet=True, **where, **how)
+        found.append(run.trained.metrics["test"]["score"])
     return found
 
 
@@ -251,7 +218,9 @@ def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator
         os.environ["CUPY_TF32"] = "1"  # before cupy is first imported, which reads it
         rates = gpu_rates()
     for name, graph in graphs.items():
-        if (given.quick and not graph.quick) or not wanted(name, given):
+        if given.quick and not graph.quick:
+            continue
+        if not any(wanted(title, given) for title in (name, name + SUM)):
             continue
         if graph.make is cora and (why := data()):
             yield absent(name, why)
@@ -260,23 +229,21 @@ def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator
         widths = [made.features.shape[1], *graph.hidden, made.classes]
         folder.mkdir()
         write_case(folder, made, widths)
-        work, told = work_of(made, widths), ",".join(map(str, widths))
+        work = work_of(made, widths)
         if on_gpu:
             yield from sums_case(name, made)
         del made
         sides = {}
         for way, ratio in zip(("tuned", *graph.ways), graph.ratios, strict=False):
             words = ("epochs", folder, way, max(graph.epochs // 3, 6), threads, device)
-            run = partial(called, given.peers, PEERS, *words)
+            run = partial(called, given.peers, *words)
             title = "PyTorch" if way == "tuned" else f"PyG {way}"
-            sides[title] = Side(run, ratio, needs=peer, once=True)
+            sides[title] = Side(run, ratio, needs=peer, once=way != "tuned")
         least = partial(gpu_floor, work, rates) if rates else partial(cores_floor, work, threads)
         sides["floor"] = Side(lambda run=least: Timed(run()), graph.floor, floor=True)
         yield Case(
             name,
-            partial(
-                called, sys.executable, Path(__file__), "ours", folder, told, graph.epochs, device
-            ),
+            partial(trained, folder, graph.hidden, graph.epochs, device),
             check,
             sides,
             rounds=1 if on_gpu else None,  # a process's time is the median of its epochs
@@ -290,7 +257,7 @@ def sums_case(name: str, made: Data) -> Iterator[Case]:
     sums = Sums(made)
     sides = {"cuSPARSE": Side(sums.cusparse, once=True)}
     work = float(made.csr.edges), "edges"
-    yield Case(f"{name}, a sum of 32 values", sums.ours, sums.check, sides, work, rounds=3)
+    yield Case(name + SUM, sums.ours, sums.check, sides, work, rounds=3)
     sums.__dict__.clear()  # the harness keeps the object
     cp.get_default_memory_pool().free_all_blocks()
 
@@ -326,9 +293,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["ours"]:
-        print(json.dumps(trained(*sys.argv[2:])))
-    elif sys.argv[1:2] == ["write"]:
+    if sys.argv[1:2] == ["write"]:
         graph = (GPUS | LARGE)[sys.argv[2]].make()
         write_graph(Path(sys.argv[3]), graph, np.zeros(graph.csr.rows, np.int8))
     else:

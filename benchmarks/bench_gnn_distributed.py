@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gnn_graphs import losses_of
 from harness import Case, Option, Side, Timed, absent, gpus, main, penstock, slow
 
 from penstock import ClusterSpec, generate, gnn, partition_graph
@@ -65,9 +66,7 @@ def train(graph: Path, run: Path, ranks: int, *, on_gpu: bool, epochs: int, **mo
         quiet=True,
         **more,
     ).trained
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = np.array([line["train"]["loss"] for line in lines])
-    return Timed(trained.epoch_seconds, (losses, trained.overlap))
+    return Timed(trained.epoch_seconds, (np.array(losses_of(run)), trained.overlap))
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +99,7 @@ def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds
         raise RuntimeError(err)
     overlap = json.loads(out)["overlap"]
     assert overlap["transport"] == "MPI messages"
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = np.array([line["train"]["loss"] for line in lines])
-    return Timed(overlap["usual"][1], (losses, overlap))
+    return Timed(overlap["usual"][1], (np.array(losses_of(run)), overlap))
 
 
 def root() -> str | None:

@@ -1,5 +1,6 @@
 """The graphs of bench_gnn.py, written with the first weights for the two sides."""
 
+import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -129,3 +130,9 @@ def first_weights(widths: list[int]) -> dict[str, Any]:
         entries.append(constant(f"layers.{number}.bias", outputs))
     named = Parameters(entries, np.float32, 0, device=False).named()
     return {f"weight{i}": named[f"layers.{i}.weight"] for i in range(len(widths) - 1)}
+
+
+def losses_of(run: Path) -> list[float]:
+    """Return the training losses of the epochs of a run."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["train"]["loss"] for line in lines]
