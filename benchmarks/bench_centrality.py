@@ -3,11 +3,10 @@
     PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--quick] [--cpu]
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
-weights; each file is the output of one compiler. Peers are called once per graph, as their users
-do, on graphs in their own form; the conversion is not timed. NetworkX computes every STEP-th graph,
-and its time is scaled by edges times nodes. All values of these graphs must equal NetworkX's to
-1e-9, and betweenness NetworKit's. The whole command is compared with a script that reads the same
-Parquet table by Arrow, makes igraph's graphs, and writes Parquet.
+weights; each file is the output of one compiler. Every side runs on one core. igraph and NetworKit
+get many graphs as one, as Penstock does, in their own form; the conversion is not timed. All values
+must equal NetworkX's to 1e-9, and betweenness NetworKit's. The whole command is compared with a
+script that reads the same Parquet table by Arrow, makes igraph's graphs, and writes Parquet.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 
-STEP = 60
+AT_ONCE = {"igraph": 1024, "networkit": 32, "ours": 1024}  # graphs; as many as is fastest
 ROWS = list[list[int]]  # the distinct neighbours of each node of a graph
 
 
@@ -47,6 +46,10 @@ def read_file(path: Path) -> list[ROWS]:
                 rows.append(sorted({int(each) for each in numbers[8 : 8 + int(numbers[7])]}))
             graphs.append(rows)
         return graphs
+
+
+def batches_of(graphs: list[ROWS], size: int) -> list[GraphBatch]:
+    return [batch_of(graphs[at : at + size]) for at in range(0, len(graphs), size)]
 
 
 def batch_of(graphs: list[ROWS]) -> GraphBatch:
@@ -65,66 +68,68 @@ def ours(batches: list[GraphBatch], metric: str) -> np.ndarray:
         if metric == "closeness":
             found.append(closeness(kernels.shortest_paths(batch), batch.ptr))
             continue
-        scale = betweenness_scale(batch.ptr, directed=True, normalized=True, endpoints=False)
-        found.append(kernels.betweenness(batch)[0] * np.repeat(scale, batch.sizes))
+        found.append(kernels.betweenness(batch)[0] * scale_of(batch))
     return np.concatenate(found)
 
 
-def edges_of(rows: ROWS) -> list[tuple[int, int]]:
-    return [(a, b) for a, row in enumerate(rows) for b in row]
-
-
-def cost_of(rows: ROWS) -> int:
-    return (len(rows) + 1) * (sum(map(len, rows)) + len(rows))
+def scale_of(batch: GraphBatch) -> np.ndarray:
+    """Return the factor of each node's betweenness."""
+    scale = betweenness_scale(batch.ptr, directed=True, normalized=True, endpoints=False)
+    return np.repeat(scale, batch.sizes)
 
 
 def by_networkx(graphs: list[ROWS], metric: str) -> Timed:
-    """Return the values of every STEP-th graph, and the estimated seconds of all."""
+    """Return the values of all graphs, and the seconds without the conversion."""
     function = nx.closeness_centrality if metric == "closeness" else nx.betweenness_centrality
-    some = [nx.DiGraph() for _ in graphs[::STEP]]
-    for graph, rows in zip(some, graphs[::STEP], strict=True):
+    seconds, values = 0.0, list[float]()
+    for rows in graphs:
+        graph = nx.DiGraph()
         graph.add_nodes_from(range(len(rows)))
-        graph.add_edges_from(edges_of(rows))
-    run = timed(lambda: [list(function(graph).values()) for graph in some])
-    share = sum(map(cost_of, graphs[::STEP])) / sum(map(cost_of, graphs))
-    return Timed(run.seconds / share, run.value)
+        graph.add_edges_from((a, b) for a, row in enumerate(rows) for b in row)
+        run = timed(partial(function, graph))
+        seconds += run.seconds
+        values += run.value.values()
+    return Timed(seconds, np.array(values))
 
 
-def igraph_calls(graphs: list[ROWS], metric: str) -> list[Callable[[], Any]]:
+def by_igraph(batches: list[GraphBatch], metric: str) -> Callable[[], Any]:
     import igraph
 
-    made = [igraph.Graph(n=len(rows), edges=edges_of(rows), directed=True) for rows in graphs]
+    made = [igraph.Graph(n=b.nodes, edges=ends_of(b).T, directed=True) for b in batches]
     # igraph defines harmonic and plain closeness differently; the searches are the same.
     if metric == "closeness":
-        return [partial(graph.closeness, mode="in") for graph in made]
-    return [partial(graph.betweenness, directed=True) for graph in made]
+        return lambda: [graph.closeness(mode="in") for graph in made]
+    return lambda: [graph.betweenness(directed=True) for graph in made]
 
 
-def networkit_calls(graphs: list[ROWS], metric: str) -> list[Callable[[], Any]]:
+def by_networkit(batches: list[GraphBatch], metric: str) -> Callable[[], Any]:
     import networkit
 
     networkit.setNumberOfThreads(1)
-    made = [networkit.Graph(len(rows), directed=True) for rows in graphs]
-    for graph, rows in zip(made, graphs, strict=True):
-        for ends in edges_of(rows):
-            graph.addEdge(*ends)
-    some = [graph for graph in made if graph.numberOfNodes() > 2]
-    if metric == "betweenness":
-        return [networkit.centrality.Betweenness(graph, True).run for graph in some]
+    made = [
+        networkit.GraphFromCoo(tuple(ends_of(b).astype(np.uint64)), n=b.nodes, directed=True)
+        for b in batches
+    ]
     # These searches follow the edges, Penstock's reverse them: the same total number and lengths.
     kind = networkit.centrality.ClosenessVariant.GENERALIZED
-    return [networkit.centrality.Closeness(graph, False, kind).run for graph in some]
+    if metric == "closeness":
+        return lambda: [networkit.centrality.Closeness(g, False, kind).run() for g in made]
+    return lambda: [networkit.centrality.Betweenness(graph).run() for graph in made]
 
 
-def check(ptr: np.ndarray, graphs: list[ROWS], metric: str, values: dict[str, Any]) -> None:
-    """Compare every STEP-th graph with NetworkX's, and betweenness with NetworKit's."""
-    mine = np.split(values["ours"], ptr[1:-1])
-    for found, wanted in zip(mine[::STEP], values["networkx"], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-13)
+def ends_of(batch: GraphBatch) -> np.ndarray:
+    """Return sources and targets of all edges."""
+    sources = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    return np.stack([sources, batch.indices])
+
+
+def check(batches: list[GraphBatch], metric: str, values: dict[str, Any]) -> None:
+    """Compare with NetworkX's values, and betweenness with NetworKit's."""
+    np.testing.assert_allclose(values["ours"], values["networkx"], rtol=1e-9, atol=1e-13)
     if metric == "betweenness" and "networkit" in values:
-        large = [found for found, rows in zip(mine, graphs, strict=True) if len(rows) > 2]
-        for found, run in zip(large, values["networkit"], strict=True):
-            np.testing.assert_allclose(found, run.scores(), rtol=1e-9, atol=1e-13)
+        scores = np.concatenate([run.scores() for run in values["networkit"]])
+        scores *= np.concatenate([scale_of(batch) for batch in batches])
+        np.testing.assert_allclose(values["ours"], scores, rtol=1e-9, atol=1e-13)
 
 
 def write_table(path: Path, graphs: int) -> int:
@@ -182,22 +187,17 @@ def check_whole(values: dict[str, Any]) -> None:
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     paths = sorted(real("zoo/openssl-cfg").glob("*.txt.gz"))[: given.files]
     graphs = [rows for path in paths for rows in read_file(path)]
-    batches = [batch_of(graphs[at : at + 1024]) for at in range(0, len(graphs), 1024)]
-    ptr = np.cumsum([0, *map(len, graphs)], dtype=np.int64)
-    for metric, igraph, networkit in (("closeness", 2.8, 2.1), ("betweenness", 2.6, 10.3)):
-        calls = {"igraph": igraph_calls, "networkit": networkit_calls}
+    batches = {name: batches_of(graphs, size) for name, size in AT_ONCE.items()}
+    for metric, ratios in (("closeness", (2.8, 1.9)), ("betweenness", (2.3, 10.0))):
         sides = {"networkx": Side(partial(by_networkx, graphs, metric), once=True)}
-        for name, ratio in (("igraph", igraph), ("networkit", networkit)):
-            if installed(name)() is None:
-                some = calls[name](graphs, metric)
-                run = lambda some=some: [call() for call in some]  # noqa: E731
-            else:
-                run = list
-            sides[name] = Side(run, ratio, needs=[installed(name)])
+        for name, make, ratio in zip(AT_ONCE, (by_igraph, by_networkit), ratios, strict=False):
+            needs = [installed(name)]
+            run = list if needs[0]() else make(batches[name], metric)
+            sides[name] = Side(run, ratio, needs=needs)
         yield Case(
             f"{metric} of {len(graphs):,} graphs",
-            partial(ours, batches, metric),
-            partial(check, ptr, graphs, metric),
+            partial(ours, batches["ours"], metric),
+            partial(check, batches["ours"], metric),
             sides,
             (len(graphs), "graphs"),
         )
@@ -212,7 +212,6 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 partial(whole_by_igraph, edges, given.scratch / "theirs.parquet"),
                 10,
                 needs=[installed("igraph")],
-                once=True,
             )
         },
         (rows, "rows"),
