@@ -30,7 +30,6 @@ import bench_centrality as centralities
 import bench_embed as embeds
 import bench_gnn as gnns
 import bench_gpu_io as queues
-import bench_order as orders
 import bench_walk as walks
 import bench_word2vec as words
 import gnn_rates as rates
@@ -57,7 +56,7 @@ from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, clo
 from penstock.kernels.cpu import centrality as kernels
 from penstock.kernels.cpu import walk as kernels_of_walks
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
-from penstock.partition.order import beta, cover, prefetch
+from penstock.partition.order import beta, cover, lower_bound, prefetch
 
 # Legend: embeddings out of core.
 
@@ -83,8 +82,11 @@ def embedded(graph: Path, run: Path, test: bool, **how: Any) -> Timed:
 
 
 def check_io(n: int, values: dict[str, Any]) -> dict[str, Any]:
-    figures = orders.check(n, values)
-    assert figures["prefetch"] <= IO[n][1]
+    io, bound, theirs = tampered(values["ours"].io), lower_bound(n), values["beta"].io
+    assert bound <= io <= min(theirs, IO[n][1])
+    figures = {"prefetch": io, "bound": bound, "beta": theirs}
+    for name, each in (("prefetch", values["ours"]), ("beta", values["beta"])):
+        figures |= {f"{name} hidden": each.hidden_share, f"{name} moved": each.volume}
     if "cover" in values:
         figures |= {"cover": values["cover"].io, "paper, COVER": COVER}
     return figures | {"paper, BETA": IO[n][0], "paper, Legend": IO[n][1]}
