@@ -9,8 +9,7 @@
 
 What is written is read again and compared. Pages of 4 KiB of a file in memory (/dev/shm) show the
 cost of the queues without a disk. Reading while training steps run on another stream is compared
-with these steps alone. Without a GPU the producer is that of naive/queues.py, which copies pages
-itself: this tests the controller, and its times have no meaning and no gate.
+with these steps alone.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import Case, Option, Side, Timed, gpus, main, tampered
 
-from penstock.kernels.naive import queues as naive
 from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, aligned
 from penstock.workers.embed.storage.direct import open_direct
 from penstock.workers.embed.storage.queue_controller import Controller
@@ -46,19 +44,14 @@ MEMORY = QueueFormat(entries=256, page_bytes=4096), {"read": (1.0, 7.9), "write"
 class Place:
     """A file, the memory of its data, and the queues between them."""
 
-    def __init__(self, path: Path, size: int, form: QueueFormat, on_gpu: bool, stack: ExitStack):
-        self.path, self.size, self.on_gpu = path, size, on_gpu
-        if on_gpu:
-            import cupy as cp
+    def __init__(self, path: Path, size: int, form: QueueFormat, stack: ExitStack):
+        import cupy as cp
 
-            from penstock.kernels.cuda.queues import Queues
+        from penstock.kernels.cuda.queues import Queues
 
-            memory = cp.cuda.alloc_pinned_memory(AT_ONCE * THREADS + 4096)
-            pinned = np.frombuffer(memory, np.uint8, AT_ONCE * THREADS + 4096)
-            self.xp: Any = cp
-        else:
-            Queues, self.xp = naive.Queues, np  # noqa: N806
-            pinned = np.zeros(AT_ONCE * THREADS + 4096, np.uint8)
+        self.path, self.size, self.xp = path, size, cp
+        memory = cp.cuda.alloc_pinned_memory(AT_ONCE * THREADS + 4096)
+        pinned = np.frombuffer(memory, np.uint8, AT_ONCE * THREADS + 4096)
         self.pinned = aligned(pinned, AT_ONCE * THREADS)
         self.queues = Queues(QUEUES, form)
         self.data = self.xp.asarray(np.random.default_rng(0).integers(0, 256, size, np.uint8))
@@ -70,8 +63,7 @@ class Place:
         stack.enter_context(Controller(self.queues.shared, [opened], threads=THREADS))
 
     def wait(self) -> None:
-        if self.on_gpu:
-            self.xp.cuda.Device().synchronize()
+        self.xp.cuda.Device().synchronize()
 
     def moved(self, operation: Operation, producer: Producer = Producer.BATCH) -> Timed:
         """Write the data, or read them; return what is in memory then."""
@@ -84,7 +76,7 @@ class Place:
         result = self.queues.transfer(operation, 0, 0, memory, **given)
         self.wait()
         seconds = time.perf_counter() - begun
-        status, pages = (result.get() if self.on_gpu else result).tolist()
+        status, pages = result.get().tolist()
         assert not status, f"{producer.name}: status {status}"
         assert pages == -(-self.size // self.queues.shared.form.page_bytes)
         return Timed(seconds, memory)
@@ -163,24 +155,22 @@ def check_status(values: dict[str, Any]) -> None:
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
-    on_gpu = gpus(1)() is None
     shared = Path("/dev/shm") / f"gpu_io_{os.getpid()}.bin"
     with ExitStack() as stack:
         for name, path, size, (form, ratios) in (
             ("the disk", given.scratch / "file", given.size << 20, DISK),
             ("memory, pages of 4 KiB", shared, min(given.size, 64) << 20, MEMORY),
         ):
-            place = Place(path, size, form, on_gpu, stack)
+            place = Place(path, size, form, stack)
             for operation in (Operation.WRITE, Operation.READ):
                 what = operation.name.lower()
-                direct, locked = ratios[what] if on_gpu else (None, None)
+                direct, locked = ratios[what]
+                way = partial(place.moved, operation, Producer.LOCKED)
                 sides = {"direct": Side(partial(place.direct, operation), direct)}
-                if on_gpu:
-                    way = partial(place.moved, operation, Producer.LOCKED)
-                    sides["locked"] = Side(way, locked)
+                sides["locked"] = Side(way, locked)
                 run, check = partial(place.moved, operation), partial(place.check, operation)
                 yield Case(f"{what}, {name}", run, check, sides, (size, "bytes"))
-            if on_gpu and name == "the disk":
+            if name == "the disk":
                 step = training()
                 step()
                 alone = partial(steps, place, step, 200, read=False)
@@ -190,4 +180,5 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, cases, Option("--size", 512, 16, "MB of the file"), gpu=cases))
+    size = Option("--size", 512, 16, "MB of the file")
+    sys.exit(main(__doc__, cases, size, needs=(gpus(1),), gpu=cases))

@@ -1,12 +1,12 @@
 """Measured rates of a machine: bytes read by CPUs and GPUs, and products."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from harness import on_gpu
 
 # CPUs
 
@@ -108,7 +108,7 @@ def cache_rate(size: int = 8 << 20) -> float:
     steps = rounds * size // (16 * threads * blocks)
     arguments = (data, np.uint32(size // 16 - 1), np.int32(steps), data)
     seconds = min(
-        _device_seconds(lambda: kernel((blocks,), (threads,), arguments), 1) for _ in range(5)
+        on_gpu(lambda: kernel((blocks,), (threads,), arguments), 1).seconds for _ in range(5)
     )
     return 16 * threads * blocks * steps / seconds
 
@@ -118,7 +118,7 @@ def copy_rate(size: int) -> float:
     import cupy as cp
 
     source, target = cp.ones(size // 8, cp.float32), cp.empty(size // 8, cp.float32)
-    return 10 * size / min(_device_seconds(lambda: cp.copyto(target, source), 10) for _ in range(3))
+    return size / min(on_gpu(lambda: cp.copyto(target, source)).seconds for _ in range(3))
 
 
 def tf32_rate() -> float:
@@ -128,18 +128,4 @@ def tf32_rate() -> float:
     # Of random values: a GPU's clock is higher for products of ones.
     a = cp.random.default_rng(0).standard_normal((8192, 8192), dtype=cp.float32)
     out = cp.empty_like(a)
-    return 20 * 2 * 8192**3 / _device_seconds(lambda: cp.matmul(a, a, out=out), 20)
-
-
-def _device_seconds(work: Callable[[], Any], repeats: int) -> float:
-    """Return the time of this many rounds on the device, after one more."""
-    import cupy as cp
-
-    work()
-    start, end = cp.cuda.Event(), cp.cuda.Event()
-    start.record()
-    for _ in range(repeats):
-        work()
-    end.record()
-    end.synchronize()
-    return 1e-3 * float(cp.cuda.get_elapsed_time(start, end))
+    return 2 * 8192**3 / on_gpu(lambda: cp.matmul(a, a, out=out), 20).seconds
