@@ -3,14 +3,12 @@
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                          in full: about 35 minutes on two idle cores
     python -P benchmarks/all.py --gpu                    the cases that need a GPU, on one H200
-    python -P benchmarks/all.py --compare before.json --out now.json      what is slower
 
 Each bench_NAME.py of this folder runs in a separate process, as from a shell; its output goes to a
 log. It passes, fails, or is skipped with its reason (no GPU, no real data, no peer); without the
 peers that its gates need, a case is checked only. One that is stopped after --timeout fails, and
 keeps the cases before. With --jobs several run at once, which fills the caches of compiled kernels;
-their times mean nothing. The exit code is 1 if one fails, or with --compare if a ratio is smaller
-than before by a fifth.
+their times mean nothing. The exit code is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -87,30 +85,6 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def slower(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the ratios that have become smaller by a fifth, and what passed and fails now."""
-    old, found = ratios(before), []
-    for name, ratio in ratios(after).items():
-        if name in old and ratio < 0.8 * old[name]:
-            found.append(f"{name}: {old[name]:.3g} before, {ratio:.3g} now")
-    for name, one in after["results"].items():
-        was = before["results"].get(name, {}).get("state")
-        if was == "passed" and one["state"] == "failed":
-            found.append(f"{name}: passed before, failed now")
-    return found
-
-
-def ratios(body: dict[str, Any]) -> dict[str, float]:
-    """Return the ratio of every side."""
-    return {
-        f"{name}, {case['name']}, {side}": about["ratio"]
-        for name, one in body["results"].items()
-        for case in one.get("cases", [])
-        for side, about in case["sides"].items()
-        if "ratio" in about
-    }
-
-
 def main() -> int:
     """Run them all; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -121,7 +95,6 @@ def main() -> int:
     parser.add_argument("--folder", help="of temporary files")
     parser.add_argument("--only", default="", help="names, or parts of names, by commas")
     parser.add_argument("--out", type=Path, help="the JSON file of results")
-    parser.add_argument("--compare", type=Path, metavar="BEFORE", help="with these results")
     parser.add_argument("--timeout", type=float, help="seconds for each [7200; quick: 900]")
     given = parser.parse_args()
     every = {p.stem.removeprefix("bench_"): p for p in sorted(HERE.glob("bench_*.py"))}
@@ -152,11 +125,7 @@ def main() -> int:
             raise
     print(table(body["results"]))
     print(f"\n{(time.monotonic() - begun) / 60:.0f} minutes, logs: {logs}")
-    worse = []
-    if given.compare is not None:
-        worse = slower(json.loads(given.compare.read_text()), body)
-        print("\n".join([*worse, f"{len(worse)} worse by a fifth"]))
-    return int(bool(worse) or any(one["state"] == "failed" for one in body["results"].values()))
+    return int(any(one["state"] == "failed" for one in body["results"].values()))
 
 
 if __name__ == "__main__":

@@ -140,18 +140,11 @@ def test_every_gate_fails_if_ours_is_broken(root, name, how):
 
 
 @pytest.mark.slow
-def test_all_runs_what_it_can_and_compares_it(root, tmp_path):
+def test_all_runs_what_it_can(root, tmp_path):
     out, script = tmp_path / "results.json", root / "benchmarks/all.py"
-    words = ["--quick", "--cpu", "--only", "order,walk_gpu", "--out", str(out)]
-    done = run(script, *words)
+    done = run(script, "--quick", "--cpu", "--only", "order,walk_gpu", "--out", str(out))
     assert done.returncode == 0, done.stdout
     assert "| order | passed |" in done.stdout
     body = json.loads(out.read_text())
     assert body["results"]["order"]["state"] == "passed"
     assert body["results"]["walk_gpu"]["state"] in ("passed", "skipped")
-    for case in body["results"]["order"]["cases"]:
-        for side in case["sides"].values():
-            side["ratio"] *= 100
-    before = tmp_path / "before.json"
-    before.write_text(json.dumps(body))
-    assert run(script, *words, "--compare", str(before)).returncode == 1
