@@ -59,6 +59,9 @@ def central(out: Path) -> None:
     import pyarrow.parquet as pq
 
     assert len(pq.read_table(out / "graphs")) == 200
+    for metric in ("closeness", "betweenness"):
+        values = pq.read_table(out / "nodes")[metric].to_numpy()
+        assert ((values >= 0) & (values <= 1)).all()
 
 
 def learnt(out: Path) -> None:
@@ -85,7 +88,9 @@ def embedded(out: Path) -> None:
 def neighbours(out: Path) -> None:
     import pyarrow.parquet as pq
 
-    assert len(pq.read_table(out)) == 10 * len(np.load(out.with_name("vectors") / "vectors.npy"))
+    scores = pq.read_table(out)["score"].to_numpy()
+    assert len(scores) == 10 * len(np.load(out.with_name("vectors") / "vectors.npy"))
+    assert (abs(scores) < 1 + 1e-6).all()
 
 
 def flowed(out: Path) -> None:
