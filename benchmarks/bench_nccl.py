@@ -1,13 +1,13 @@
-"""Arrays between GPUs: a gang's Communicator, plain CuPy NCCL and torch.distributed.
+"""Arrays between GPUs: a gang's Communicator and torch.distributed.
 
     python -P benchmarks/bench_nccl.py [--quick] [--ranks 2] [--sizes 1 64 1024]
 
-mpiexec starts one rank per GPU. All three reduce, or exchange parts of, the same float32 arrays of
-1 MB, 64 MB and 1 GB per rank, in turn; each result is compared with one computed from the seeds. A
-time is that of the slowest rank in a round: "in a row" for many operations and one wait at the
-end, "each" for operations with one wait each. Rates are of bus bandwidth as NCCL's own tests define
-it: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all. "staged" is the same
-without NCCL, by pinned memory and MPI. NCCL, torch and CuPy must be in one Python.
+mpiexec starts one rank per GPU. Both reduce, or exchange parts of, the same float32 arrays of 1 MB,
+64 MB and 1 GB per rank, in turn. Each rank compares its results with those computed from the seeds;
+sums of both are compared again. A time is that of the slowest rank in a round: "in a row" for many
+operations and one wait at the end, "each" for operations with one wait each. Rates are of bus
+bandwidth as NCCL's own tests define it: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for
+all-to-all. NCCL, torch and CuPy must be in one Python.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Method(NamedTuple):
 
 
 class Rank:
-    """One rank: the three communicators, and the arrays that they share."""
+    """One rank: the two communicators, and the arrays that they share."""
 
     def __init__(self, largest: int) -> None:
         from penstock.workers.resources.device import devices_here, local_rank, visible_devices
@@ -58,15 +58,11 @@ class Rank:
         self.rank, self.size = self.world.rank, self.world.size
         import cupy
         import torch
-        from cupy.cuda import nccl
 
-        self.cupy, self.torch, self.nccl = cupy, torch, nccl
+        self.cupy, self.torch = cupy, torch
         torch.cuda.set_device(0)
         cupy.cuda.Device(0).use()
         self.ours = self.communicator()
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        name = self.world.bcast(nccl.get_unique_id() if self.rank == 0 else None)
-        self.plain = nccl.NcclCommunicator(self.size, name, self.rank)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = self.world.bcast(probe.getsockname()[1])
@@ -94,20 +90,16 @@ class Rank:
         self.costs = begun, begun_again, taken
         return ours
 
-    def gang(self, staged: bool = False) -> tuple[Any, float]:
+    def gang(self) -> tuple[Any, float]:
         """Return a communicator of all ranks, and the seconds of its creation."""
         from penstock.workers.comm.communicator import Communicator
         from penstock.workers.comm.exchange_device import device_exchange
-        from penstock.workers.comm.exchange_staged import StagedExchange
         from penstock.workers.comm.wait import Waiter
 
         comm, waiter = self.world.Dup(), Waiter()
         self.world.Barrier()
         start = time.perf_counter()
-        if staged:
-            device = StagedExchange(comm)
-        else:
-            device = device_exchange(comm, waiter, tuple(range(self.size)), "bench")
+        device = device_exchange(comm, waiter, tuple(range(self.size)), "bench")
         begun = time.perf_counter() - start
         return Communicator(comm, waiter, wait_timeout=60, device=device), begun
 
@@ -131,14 +123,8 @@ class Rank:
         """Return the ways to sum the first ``size`` bytes of every rank."""
         array = self.data[: size // 4]
         tensor = self.seen(array)
-        where, stream = array.data.ptr, self.stream
-        float32, add = self.nccl.NCCL_FLOAT32, self.nccl.NCCL_SUM
         return {
             "ours": Method(lambda: self.ours.iallreduce(array), self.ours.wait),
-            "cupy": Method(
-                lambda: self.plain.allReduce(where, where, array.size, float32, add, stream.ptr),
-                lambda _: stream.synchronize(),
-            ),
             "torch": Method(
                 lambda: self.torch.distributed.all_reduce(tensor),
                 lambda _: self.torch.cuda.synchronize(),
@@ -152,27 +138,17 @@ class Rank:
         to = [self.data[r * part : (r + 1) * part] for r in range(n)]
         source = [self.came[r * part : (r + 1) * part] for r in range(n)]
         sent, received = self.seen(self.data[: part * n]), self.seen(self.came[: part * n])
-        stream, float32 = self.stream, self.nccl.NCCL_FLOAT32
-
-        def plain() -> None:
-            self.nccl.groupStart()
-            for r in range(n):
-                self.plain.send(to[r].data.ptr, part, float32, r, stream.ptr)
-                self.plain.recv(source[r].data.ptr, part, float32, r, stream.ptr)
-            self.nccl.groupEnd()
-
         return {
             "ours": Method(lambda: self.ours.ialltoallv(to, source), self.ours.wait),
-            "cupy": Method(plain, lambda _: stream.synchronize()),
             "torch": Method(
                 lambda: self.torch.distributed.all_to_all_single(received, sent),
                 lambda _: self.torch.cuda.synchronize(),
             ),
         }
 
-    def check(self, operation: str, size: int, methods: dict[str, Method]) -> None:
-        """Compare each method's result on fresh random numbers with those of the seeds."""
-        part = size // 4 // self.size
+    def check(self, operation: str, size: int, methods: dict[str, Method]) -> dict[str, Any]:
+        """Compare results on random numbers with those of the seeds; return sums of all ranks."""
+        part, sums = size // 4 // self.size, {}
         for seed, (name, method) in enumerate(methods.items()):
             self.fill(seed, size)
             method.wait([method.begin()])
@@ -190,7 +166,10 @@ class Rank:
             limit = 1e-6 if operation == "allreduce" else 0.0
             if not error <= limit:  # also if it is NaN
                 raise AssertionError(f"{name} {operation} of {size} bytes is wrong by {error}")
+            both = [float(each.sum(dtype=np.float64)) for each in (found, expected)]
+            sums[name], sums[f"{name}, by seeds"] = zip(*self.world.allgather(both), strict=True)
         self.cupy.get_default_memory_pool().free_all_blocks()
+        return sums
 
     def seconds(self, method: Method, size: int, count: int, each: bool) -> float:
         """Return the time of one operation on the slowest rank."""
@@ -205,12 +184,11 @@ class Rank:
         taken = (time.perf_counter() - start) / count
         return float(max(self.world.allgather(taken)))
 
-    def compare(self, operation: str, megabytes: int) -> dict[str, dict[str, list[float]]]:
-        """Check and time the ways at one size; return the seconds of every round."""
+    def compare(self, operation: str, megabytes: int) -> dict[str, dict[str, Any]]:
+        """Check and time the ways at one size; return the seconds of every round, and sums."""
         size = megabytes << 20
         made = self.reductions(size) if operation == "allreduce" else self.exchanges(size)
-        self.check(operation, size, made)
-        times = {}
+        times, sums = {}, self.check(operation, size, made)
         for each in (False, True):
             count = IN_A_ROW.get(megabytes, 8)
             found: dict[str, list[float]] = {name: [] for name in made}
@@ -218,23 +196,9 @@ class Rank:
                 for name, method in made.items():
                     found[name].append(self.seconds(method, size, count, each))
             manner = "each" if each else "in a row"
-            times[f"{operation}, {megabytes} MB, {manner}"] = found
+            one = {"seconds": found, "sums": sums}
+            times[f"{operation}, {megabytes} MB, {manner}"] = one
         return times
-
-    def staged(self, megabytes: int) -> dict[str, list[float]]:
-        """Return the seconds of both by pinned memory and MPI."""
-        size, found = megabytes << 20, {}
-        nccl, (self.ours, _) = self.ours, self.gang(staged=True)
-        for operation, made in (
-            ("allreduce", self.reductions(size)),
-            ("all-to-all", self.exchanges(size)),
-        ):
-            ours = {"ours": made["ours"]}
-            self.check(operation, size, ours)
-            found[operation] = [self.seconds(ours["ours"], size, 2, each=True) for _ in range(2)]
-        self.ours.leave()
-        self.ours = nccl
-        return found
 
 
 def measure(path: Path, sizes: list[int]) -> None:
@@ -244,10 +208,9 @@ def measure(path: Path, sizes: list[int]) -> None:
     for operation in ("allreduce", "all-to-all"):
         for size in sizes:
             times |= rank.compare(operation, size)
-    staged = rank.staged(min(GATED_MB, max(sizes)))
     rank.ours.leave()
     if rank.rank == 0:
-        body = {"times": times, "staged": staged, "costs": rank.costs}
+        body = {"times": times, "costs": rank.costs}
         path.write_text(json.dumps(body))
     rank.torch.distributed.destroy_process_group()
 
@@ -263,11 +226,18 @@ def measured(ranks: int, sizes: tuple[int, ...]) -> dict[str, Any]:
 def taken(ranks: int, sizes: tuple[int, ...], name: str, side: str) -> Callable[[], Timed]:
     """Return a function that gives the time of the next round."""
     rounds = iter(range(1 << 30))
-    return lambda: Timed(measured(ranks, sizes)["times"][name][side][next(rounds) % ROUNDS], 1)
+
+    def run() -> Timed:
+        found = measured(ranks, sizes)["times"][name]
+        return Timed(found["seconds"][side][next(rounds) % ROUNDS], found["sums"][side])
+
+    return run
 
 
-def check(ranks: int, sizes: tuple[int, ...], values: dict[str, Any]) -> dict[str, Any]:
-    assert set(values.values()) == {1}  # ranks have compared what came
+def check(ranks: int, sizes: tuple[int, ...], name: str, values: dict[str, Any]) -> dict[str, Any]:
+    sums = measured(ranks, sizes)["times"][name]["sums"]
+    for side, found in values.items():
+        np.testing.assert_allclose(found, sums[f"{side}, by seeds"], rtol=1e-6, atol=1.0)
     first, second, memory = measured(ranks, sizes)["costs"]
     return {"first gang, s": first, "next, s": second, "MB of a GPU": memory / 2**20}
 
@@ -280,16 +250,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 name = f"{operation}, {size} MB, {manner}"
                 time_of = partial(taken, n, sizes, name)
                 ratio = SHARES[manner] if size >= GATED_MB else None
-                sides = {"torch": Side(time_of("torch"), ratio), "CuPy": Side(time_of("cupy"))}
-                if size == min(GATED_MB, max(sizes)) and manner == "each":
-
-                    def staged(operation: str = operation) -> Timed:
-                        return Timed(min(measured(n, sizes)["staged"][operation]), 1)
-
-                    sides["staged"] = Side(staged)
+                sides = {"torch": Side(time_of("torch"), ratio)}
                 share = (n - 1) / n * (2 if operation == "allreduce" else 1)
                 work = share * (size << 20), "bytes"
-                yield Case(name, time_of("ours"), partial(check, n, sizes), sides, work)
+                yield Case(name, time_of("ours"), partial(check, n, sizes, name), sides, work)
 
 
 if __name__ == "__main__":
