@@ -132,17 +132,25 @@ def check(batches: list[GraphBatch], metric: str, values: dict[str, Any]) -> Non
         np.testing.assert_allclose(values["ours"], scores, rtol=1e-9, atol=1e-13)
 
 
-def write_table(path: Path, graphs: int) -> int:
-    """Write the edges of graphs as in table 3 of the SwarmGraph paper; return their number."""
-    generate("zoo", path.parent / "zoo", graphs=graphs, seed=1, quiet=True)
-    csr = Graph.open(path.parent / "zoo").csr()
-    sizes = pq.read_table(path.parent / "zoo/graphs.parquet")["nodes"].to_numpy()
-    first = np.cumsum(sizes) - sizes
-    rows, indices = np.asarray(csr.sources()), np.asarray(csr.indices).astype(np.int64)
+def zoo(path: Path, graphs: int, seed: int = 1) -> GraphBatch:
+    """Make graphs as in table 3 of the SwarmGraph paper, undirected."""
+    generate("zoo", path, graphs=graphs, seed=seed, quiet=True, overwrite=True)
+    csr = Graph.open(path).csr()
+    sizes = pq.read_table(path / "graphs.parquet")["nodes"].to_numpy()
+    ptr = np.append(0, np.cumsum(sizes, dtype=np.int64))
+    indptr, indices = np.array(csr.indptr, np.int64), np.array(csr.indices, np.int32)
+    return GraphBatch(ptr, indptr, indices, directed=False)
+
+
+def write_table(path: Path, graphs: int, seed: int = 1, first: int = 0) -> int:
+    """Write the edges of such graphs, each once; return their number."""
+    batch = zoo(path.parent / "zoo", graphs, seed)
+    rows, indices = ends_of(batch)
     once = rows < indices
     rows, indices = rows[once], indices[once]
-    graph = np.searchsorted(first, rows, side="right") - 1
-    columns = {"graph_id": graph, "source": rows - first[graph], "target": indices - first[graph]}
+    graph = np.searchsorted(batch.ptr, rows, side="right") - 1
+    start = batch.ptr[graph]
+    columns = {"graph_id": first + graph, "source": rows - start, "target": indices - start}
     pq.write_table(pa.table(columns), path, row_group_size=500_000)
     return len(rows)
 
@@ -165,9 +173,10 @@ def whole_by_igraph(edges: Path, out: Path) -> Path:
     return out
 
 
-def whole(edges: Path, out: Path) -> Path:
-    cluster = ClusterSpec(cluster="threads", workers=1)
-    centrality(edges, out, metrics="harmonic", cluster=cluster, overwrite=True, quiet=True)
+def whole(edges: Path, out: Path, metrics: str = "harmonic", **how: Any) -> Path:
+    """Run the command, by default on one core."""
+    how = how or {"cluster": ClusterSpec(cluster="threads", device="cpu", workers=1)}
+    centrality(edges, out, metrics=metrics, overwrite=True, quiet=True, **how)
     return out
 
 

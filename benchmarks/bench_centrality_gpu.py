@@ -2,16 +2,17 @@
 
     python -P benchmarks/bench_centrality_gpu.py [--quick] [--graphs 100000]
 
-The graphs are those of table 3 of the SwarmGraph paper: 32 to 1,024 nodes in its shares, an average
-degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on the GPU; drawing is
-not timed. CUDA events time calls of the kernels' functions, from batches in device memory to values
-there. Distances of all graphs would not fit in memory, so they are summed on the device. Values of
-the first graphs must equal the CPU's.
+The graphs are those of table 3 of the SwarmGraph paper, as ``penstock generate zoo`` makes them: 32
+to 1,024 nodes in its shares, an average degree between 8 and 16, undirected. CUDA events time calls
+of the kernels' functions, from batches in device memory to values there. Distances of all graphs
+would not fit in memory, so they are summed on the device. Values of the first graphs must equal the
+CPU's.
 
 The floor is the least work per source: each edge is read once, and for betweenness once more in the
 backward sweep, with 32 lanes per instruction (64 sources a lane, except for betweenness) and four
 instructions per cycle and multiprocessor. Several GPUs share the batches, each in a thread. The
-whole command is compared with only reading its table by Arrow.
+whole command is compared with only reading its table by Arrow; values of its first graphs must be
+those that it gives on a core.
 """
 
 from __future__ import annotations
@@ -24,62 +25,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from bench_centrality import whole, write_table, zoo
 from harness import Case, Option, Side, Timed, gpus, main, on_gpu, slow, together
 
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 
-# Size and share of table 3, R-MAT and random together.
-SIZES = {32: 0.1, 64: 0.1, 128: 0.2, 256: 0.2, 512: 0.2, 1024: 0.2}
-ROUNDS = 10  # of R-MAT: 1,024 nodes
 COLUMNS = 1 << 14
 CHECKED = 200  # graphs
-RMAT = (0.57, 0.19, 0.19)
 # The floor over the time on one H200 (results/centrality.md): 1.73, 24.15, 16.64 and 5.30 us.
 SHARES = {"closeness": 0.00079, "betweenness": 0.0072, "betweenness, float32": 0.01}
 SHARES |= {"distances": 0.00026}
 
 
-def draw(graphs: int, seed: int, xp: Any) -> GraphBatch:
-    """Return a batch: symmetric, no loops, no parallel edges."""
-    host = np.random.default_rng(seed)
-    sizes = host.choice(list(SIZES), graphs, p=list(SIZES.values()))
-    halves = (sizes * host.uniform(8, 16, graphs) / 2).astype(np.int64)
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
-    xp.random.seed(seed)
-    owner = xp.asarray(np.repeat(np.arange(graphs, dtype=np.int32), halves))
-    size, base = xp.asarray(sizes)[owner], xp.asarray(ptr[:-1])[owner]
-    rmat = xp.asarray(host.random(graphs) < 0.54)[owner]
-    ends = [(xp.random.random(len(owner)) * size).astype(xp.int64) for _ in range(2)]
-    left, right = xp.zeros(len(owner), xp.int64), xp.zeros(len(owner), xp.int64)
-    a, b, c = RMAT
-    for _ in range(ROUNDS):
-        chance = xp.random.random(len(owner))
-        left = 2 * left + (chance >= a + b)
-        right = 2 * right + (((chance >= a) & (chance < a + b)) | (chance >= a + b + c))
-    ends = [
-        xp.where(rmat, drawn * size >> ROUNDS, end)
-        for drawn, end in zip((left, right), ends, strict=True)
-    ]
-    kept = ends[0] != ends[1]
-    tails, heads = ((base + end)[kept] for end in ends)
-    nodes = int(ptr[-1])
-    keys = xp.unique(xp.concatenate([tails * nodes + heads, heads * nodes + tails]))
-    rows, indices = keys // nodes, (keys % nodes).astype(xp.int32)
-    indptr = xp.zeros(nodes + 1, xp.int64)
-    indptr[1:] = xp.cumsum(xp.bincount(rows, minlength=nodes))
-    return GraphBatch(xp.asarray(ptr), indptr, indices, None, directed=False)
-
-
 def first_graphs(batch: GraphBatch, count: int) -> GraphBatch:
-    """Return the first graphs of a batch in host memory."""
-    ptr = batch.ptr[: count + 1].get()
-    indptr = batch.indptr[: ptr[-1] + 1].get()
-    return GraphBatch(ptr, indptr, batch.indices[: indptr[-1]].get(), None, directed=False)
+    """Return the first graphs of a batch."""
+    ptr = batch.ptr[: count + 1]
+    indptr = batch.indptr[: ptr[-1] + 1]
+    return GraphBatch(ptr, indptr, batch.indices[: indptr[-1]], directed=False)
+
+
+def uploaded(batch: GraphBatch) -> GraphBatch:
+    """Return the batch in the memory of the current GPU."""
+    import cupy as cp
+
+    arrays = (cp.asarray(each) for each in (batch.ptr, batch.indptr, batch.indices))
+    return GraphBatch(*arrays, directed=False)
 
 
 def computed(batch: GraphBatch, metric: str) -> list[Any]:
@@ -132,19 +106,18 @@ def floor(batches: list[GraphBatch], metric: str, rate: float) -> Timed:
     twice = 2 if metric.startswith("betweenness") else 1 / 64
     looks = 0.0
     for batch in batches:
-        sizes, ends = (np.diff(each.get()) for each in (batch.ptr, batch.indptr[batch.ptr]))
+        sizes, ends = (np.diff(each) for each in (batch.ptr, batch.indptr[batch.ptr]))
         looks += float((sizes * ends).sum())
     return Timed(looks * twice / 32 / rate)
 
 
-def shared(size: int, count: int, devices: int, metric: str, kept: dict[Any, Any]) -> Timed:
-    """Compute batches on several GPUs, each with every so manieth; return sums of the values."""
-    import cupy as cp
+def shared(batches: list[GraphBatch], devices: int, metric: str, kept: dict[Any, Any]) -> Timed:
+    """Compute batches on several GPUs, each a share of them; return sums of the values."""
 
     def own(device: int) -> list[GraphBatch]:
         key = devices, device
         if key not in kept:
-            kept[key] = [draw(size, n, cp) for n in range(device, count, devices)]
+            kept[key] = [uploaded(batch) for batch in batches[device::devices]]
             computed(kept[key][0], metric)
         return kept[key]
 
@@ -160,74 +133,36 @@ def check_sums(values: dict[str, Any]) -> None:
     np.testing.assert_allclose(values["ours"], values["one GPU"], rtol=1e-9)
 
 
-def write_table(folder: Path, graphs: int, size: int) -> int:
-    """Write graphs as edges, each once, one file per batch; return the number of rows."""
-    import cupy as cp
-
-    folder.mkdir()
-    total = 0
-    for number in range(-(-graphs // size)):
-        batch = draw(size, number, cp)
-        rows = cp.searchsorted(batch.indptr, cp.arange(len(batch.indices)), side="right") - 1
-        once = rows < batch.indices
-        tails, heads = rows[once], batch.indices[once].astype(cp.int64)
-        graph = cp.searchsorted(batch.ptr, tails, side="right") - 1
-        first = batch.ptr[graph]
-        columns = [(number * size + graph).get(), (tails - first).get(), (heads - first).get()]
-        table = pa.table(dict(zip(("graph_id", "source", "target"), columns, strict=True)))
-        pq.write_table(table, folder / f"part-{number:05d}.parquet", row_group_size=1 << 20)
-        total += len(table)
-    return total
-
-
-def whole(edges: Path, out: Path, metrics: str) -> tuple[Path, int]:
-    from penstock import centrality
-
-    report = centrality(edges, out, metrics=metrics, overwrite=True, quiet=True)
-    return out, report.graphs
-
-
-def check_whole(some: GraphBatch, graphs: int, metric: str, values: dict[str, Any]) -> None:
-    """Compare the first graphs' closeness or betweenness with the CPU's kernels."""
-    out, count = values["ours"]
-    assert count == graphs
-    table = pq.read_table(sorted((out / "nodes").glob("*.parquet"))[0])
-    mine = table[metric].to_numpy()
-    assert np.isfinite(mine).all()
-    first = table["graph_id"].to_numpy() == 0
-    from penstock.kernels.centrality_rules import betweenness_scale, closeness
-
-    one = first_of(some)
-    if metric == "closeness":
-        truth = closeness(cpu.shortest_paths(one), one.ptr)
-    else:
-        scale = betweenness_scale(one.ptr, directed=False, normalized=True, endpoints=False)
-        truth = cpu.betweenness(one)[0] * np.repeat(scale, one.sizes)
-    np.testing.assert_allclose(np.sort(mine[first]), np.sort(truth), rtol=1e-6, atol=1e-9)
-
-
-def first_of(some: GraphBatch) -> GraphBatch:
-    """Return the first graph without nodes that have no edges: a table of edges has none."""
-    degrees = np.diff(some.indptr[: some.ptr[1] + 1])
-    linked = degrees > 0
-    numbers, indptr = np.cumsum(linked) - 1, np.append(0, np.cumsum(degrees[linked]))
-    indices = numbers[some.indices[: indptr[-1]]].astype(np.int32)
-    return GraphBatch(np.array([0, linked.sum()]), indptr, indices, None, directed=False)
+def check_whole(edges: Path, graphs: int, metric: str, values: dict[str, Any]) -> None:
+    """Compare the first graphs with those of a command on a core."""
+    assert len(pq.read_table(values["ours"] / "graphs")) == graphs
+    first = [("graph_id", "<", CHECKED)]
+    few, out = edges.with_name("few.parquet"), edges.with_name("few")
+    pq.write_table(pq.read_table(edges / "part-0.parquet", filters=first), few)
+    truth = pq.read_table(whole(few, out, metric) / "nodes")
+    mine = pq.read_table(values["ours"] / "nodes", filters=first)
+    order = [("graph_id", "ascending"), ("node", "ascending")]
+    truth, mine = truth.sort_by(order), mine.sort_by(order)
+    assert mine["graph_id"].equals(truth["graph_id"])
+    np.testing.assert_allclose(mine[metric], truth[metric], rtol=1e-6, atol=1e-9)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     import cupy as cp
 
     size = min(given.graphs, 20_000)
-    batches = [draw(size, number, cp) for number in range(given.graphs // size)]
-    some, about = first_graphs(batches[0], CHECKED), cp.cuda.Device().attributes
+    several = 8 if gpus(2)() is None else 0
+    hosts = [zoo(given.scratch / "zoo", size, n) for n in range(max(given.graphs // size, several))]
+    drawn = hosts[: given.graphs // size]
+    batches = [uploaded(batch) for batch in drawn]
+    some, about = first_graphs(hosts[0], CHECKED), cp.cuda.Device().attributes
     rate = about["MultiProcessorCount"] * about["ClockRate"] * 1e3 * 4
     for metric, share in SHARES.items():
         yield Case(
             f"{metric}, {given.graphs:,} graphs",
             partial(ours, batches, metric),
             partial(check, some, metric),
-            {"floor": Side(partial(floor, batches, metric, rate), share, floor=True)},
+            {"floor": Side(partial(floor, drawn, metric, rate), share, floor=True)},
             (given.graphs, "graphs"),
             rounds=3,
         )
@@ -235,10 +170,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     cp.get_default_memory_pool().free_all_blocks()
     kept: dict[Any, Any] = {}
     for metric in ("closeness", "betweenness"):
-        one = partial(shared, size, 8, 1, metric, kept)
+        one = partial(shared, hosts[:8], 1, metric, kept)
         yield Case(
             f"{metric}, {8 * size:,} graphs, two GPUs",
-            partial(shared, size, 8, 2, metric, kept),
+            partial(shared, hosts[:8], 2, metric, kept),
             check_sums,
             {"one GPU": Side(one, 1.98)},
             (8 * size, "graphs"),
@@ -247,14 +182,18 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     kept.clear()
     if given.quick:
         return
-    edges = given.scratch / "edges"
-    rows = write_table(edges, given.parquet, size)
+    edges, rows = given.scratch / "edges", 0
+    edges.mkdir()
+    for first in range(0, given.parquet, size):
+        made = given.scratch / f"part-{first}.parquet"
+        rows += write_table(made, size, seed=first // size, first=first)
+        made.rename(edges / made.name)
     cp.get_default_memory_pool().free_all_blocks()
     for metric in ("closeness", "betweenness"):
         yield Case(
             f"the command, {metric} of {given.parquet:,} graphs",
-            partial(whole, edges, given.scratch / "out", metric),
-            partial(check_whole, some, given.parquet, metric),
+            partial(whole, edges, given.scratch / "out", metric, cluster="auto"),
+            partial(check_whole, edges, given.parquet, metric),
             {"reading by Arrow": Side(lambda: pq.read_table(edges).num_rows, floor=True)},
             (rows, "rows"),
             rounds=3,
