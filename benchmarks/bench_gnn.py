@@ -82,17 +82,17 @@ CORES = {
     "products-like / 16": Graph(
         lambda: products_like(153_064, 7_731_250, 100, 47),
         ways=("csr-cached",),
-        ratios=(2.0, 14.6),
-        floor=0.37,
+        ratios=(2.0, 18.0),
+        floor=0.5,
     ),
     "Cora, 2 layers of 64": Graph(
-        cora, (64,), **SPARSE, ratios=(None, 4.4, 2.9), floor=0.23, quick=True
+        cora, (64,), **SPARSE, ratios=(None, 7.0, 2.9), floor=0.29, quick=True
     ),
     "as large as CoraFull": Graph(
         lambda: cora_like(19_793, 63_421, 8710, 57, 70),
         (64,),
         **SPARSE,
-        ratios=(None, 12.2, 6.1),
+        ratios=(None, 35.0, 6.1),
         floor=0.74,
     ),
 }
