@@ -102,7 +102,7 @@ def flowed(out: Path) -> None:
 SMALL = "-q --cluster threads --dim 32"
 WALK, GNN = "walk {small} {out} -q --length 20 --cluster", "gnn train {cora} {out} -q --hidden 16"
 ROWS = [
-    Row("import penstock", "-c 'import penstock; print(penstock.__version__)'", 13.0, says="."),
+    Row("import penstock", "-c 'import penstock; print(penstock.__version__)'", 28.0, says="."),
     Row("penstock --help", "--help", 8.4, says="walk"),
     Row("info, 5,000 nodes", "info {small}", 2.1, says="node"),
     Row("walk, 5,000 nodes, threads", f"{WALK} threads", 1.2, walks(20)),

@@ -28,6 +28,7 @@ import os
 import platform
 import re
 import resource
+import select
 import shlex
 import statistics
 import subprocess
@@ -203,10 +204,13 @@ def command(words: Iterable[object], **env: str) -> Timed:
         process = subprocess.Popen(
             [*map(str, words)], stdout=out, stderr=err, env={**os.environ, **env}
         )
-        while process.poll() is None:
+        ended = os.pidfd_open(process.pid)
+        while not select.select([ended], [], [], 0.05)[0]:
             _watch(process.pid, found)
-            time.sleep(0.05)
-        seconds = _children() - used if _state.cpu else clock() - start
+        seconds = clock() - start
+        os.close(ended)
+        process.wait()
+        seconds = _children() - used if _state.cpu else seconds
         for file in (out, err):
             file.seek(0)
         if process.returncode:
