@@ -4,9 +4,10 @@
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
 weights; each file is the output of one compiler. Every side runs on one core. igraph and NetworKit
-get many graphs as one, as Penstock does, in their own form; the conversion is not timed. All values
-must equal NetworkX's to 1e-9, and betweenness NetworKit's. The whole command is compared with a
-script that reads the same Parquet table by Arrow, makes igraph's graphs, and writes Parquet.
+get many graphs as one, as Penstock does, in their own form; the conversion is not timed. NetworkX
+runs once. All values must equal its to 1e-9, and betweenness NetworKit's. The whole command is
+compared with a script that reads the same Parquet table by Arrow, makes igraph's graphs, and writes
+Parquet.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def dropped(x, share, training):
 
 
 class Classifier(torch.nn.Module):
-    """Two layers of the usual models for citation networks; see MODELS of gnn_accuracy.py."""
+    """Two layers of the usual models for citation networks."""
 
     def __init__(self, kind, width, classes):
         super().__init__()
