@@ -86,7 +86,7 @@ CORES = {
         floor=0.5,
     ),
     "Cora, 2 layers of 64": Graph(
-        cora, (64,), **SPARSE, ratios=(None, 7.0, 2.9), floor=0.29, quick=True
+        cora, (64,), **SPARSE, ratios=(None, 7.0, 2.9), floor=0.23, quick=True
     ),
     "as large as CoraFull": Graph(
         lambda: cora_like(19_793, 63_421, 8710, 57, 70),
