@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from penstock.errors import GraphError
-from penstock.files import FileEntry, file_table
-from penstock.formats import Format, filled, with_names
+from penstock.formats import Content, Files, Format
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.manifest import graph_digest
 
@@ -36,9 +35,10 @@ class PartEntry:
 
 
 @dataclass(frozen=True)
-class PartitionManifest:
+class PartitionManifest(Content):
     """The content of partition.json."""
 
+    format: ClassVar[Format] = FORMAT
     k: int
     method: str  # as requested
     made_by: str  # the method that made it
@@ -55,24 +55,13 @@ class PartitionManifest:
     labels: str | None  # "class", "multi" or "value"
     splits: bool
     whole_cut: float = 0.0  # the share of edges cut when the graph was last cut whole
-    files: dict[str, FileEntry] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of partition.json."""
-        files = file_table(entry for _, entry in sorted(self.files.items()))
-        return {**asdict(self), "files": files}
-
-    @staticmethod
-    def load(root: Path) -> PartitionManifest:
-        """Read ``root/partition.json``, or raise the reason why it is not a Penstock partition."""
-        body = FORMAT.load(root)
-        with FORMAT.reading(root):
-            body["files"] = with_names(body["files"])
-            manifest = filled(PartitionManifest, body)
-            if len(manifest.parts) != manifest.k:
-                raise ValueError(f"{len(manifest.parts)} parts although k is {manifest.k}")
-        return manifest
+    def check(self) -> None:
+        """Raise ValueError if values contradict each other."""
+        if len(self.parts) != self.k:
+            raise ValueError(f"{len(self.parts)} parts although k is {self.k}")
 
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file exists with its size (contents are not read)."""

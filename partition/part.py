@@ -32,7 +32,7 @@ from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length, check_rows
 from penstock.csr import CSR
 from penstock.errors import UsageError
-from penstock.graph import SPLITS, Graph, load_npy
+from penstock.graph import SPLITS, Graph, load_features, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
 
@@ -132,19 +132,12 @@ class Partition:
     @cached_property
     def assignment(self) -> Array:
         """The part of each node: (nodes,) int32."""
-        return self._of_all_nodes("assignment", self.k)
+        return _load_ids(self.path / "assignment.npy", self.manifest.nodes, self.k)
 
     @cached_property
     def local(self) -> Array:
         """The local id of each node in the part that owns it: (nodes,)."""
-        return self._of_all_nodes("local", self.manifest.nodes)
-
-    def _of_all_nodes(self, name: str, stop: int) -> Array:
-        path = self.path / f"{name}.npy"
-        found = load_npy(path)
-        check_length(found, self.manifest.nodes, path, remedy=AGAIN)
-        check_indices(found, stop, path, remedy=AGAIN)
-        return found
+        return _load_ids(self.path / "local.npy", self.manifest.nodes, self.manifest.nodes)
 
     def part(self, rank: int) -> Part:
         """Return one part.
@@ -206,7 +199,7 @@ class Part:
     @cached_property
     def csr(self) -> CSR:
         """The rows of the owned nodes, with local ids."""
-        names = ("indptr", "indices", *self._columns)
+        names = ("indptr", "indices", *self.manifest.columns)
         arrays: dict[str, Any] = {name: self._load(name) for name in names}
         csr, entry = CSR(**arrays), self.manifest.parts[self.rank]
         check_rows(
@@ -223,12 +216,14 @@ class Part:
     @cached_property
     def owned(self) -> Array:
         """Global ids of the owned nodes: (owned,), ascending."""
-        return self._global("owned", self.manifest.parts[self.rank].nodes)
+        count = self.manifest.parts[self.rank].nodes
+        return _load_ids(self.path / "owned.npy", count, self.manifest.nodes)
 
     @cached_property
     def ghosts(self) -> Array:
         """Global ids of the ghosts: (ghosts,), by owner, then ascending."""
-        return self._global("ghosts", self.manifest.parts[self.rank].ghosts)
+        count = self.manifest.parts[self.rank].ghosts
+        return _load_ids(self.path / "ghosts.npy", count, self.manifest.nodes)
 
     @cached_property
     def send(self) -> dict[int, Array]:
@@ -254,17 +249,10 @@ class Part:
 
     def features(self) -> Array | sp.csr_matrix | None:
         """Return the features of the owned nodes: dense, SciPy CSR, or None."""
-        if self.manifest.features == "dense":
-            return self._load("features")
-        if self.manifest.features is None:
+        kind, width = self.manifest.features, self.manifest.feature_width
+        if kind is None:
             return None
-        import scipy.sparse as sp
-
-        arrays = tuple(self._load(f"features.{name}") for name in ("data", "indices", "indptr"))
-        path, width = self.path / "features.indptr.npy", self.manifest.feature_width
-        check_indptr(arrays[2], len(arrays[0]), path, remedy=AGAIN)
-        check_indices(arrays[1], width, self.path / "features.indices.npy", remedy=AGAIN)
-        return sp.csr_matrix(arrays, shape=(len(self.owned), self.manifest.feature_width))
+        return load_features(self.path / "features", kind, width, remedy=AGAIN)
 
     def labels(self) -> Array | list[Array | None]:
         """Return the labels of the owned nodes: numbers (-1 or NaN: none), or arrays (None: none).
@@ -290,17 +278,6 @@ class Part:
             raise UsageError(f"{self.path} has no split {name!r}", expected=has)
         return np.asarray(self._load("split") == SPLITS.index(name))
 
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return self.manifest.columns
-
-    def _global(self, name: str, count: int) -> Array:
-        path = self.path / f"{name}.npy"
-        ids = load_npy(path)
-        check_length(ids, count, path, remedy=AGAIN)
-        check_indices(ids, self.manifest.nodes, path, remedy=AGAIN)
-        return ids
-
     def _starts(self, name: str, of: str) -> Array:
         path = self.path / f"{name}.npy"
         starts = load_npy(path)
@@ -310,6 +287,13 @@ class Part:
 
     def _load(self, name: str) -> Array:
         return load_npy(self.path / f"{name}.npy")
+
+
+def _load_ids(path: Path, count: int, stop: int) -> Array:
+    ids = load_npy(path)
+    check_length(ids, count, path, remedy=AGAIN)
+    check_indices(ids, stop, path, remedy=AGAIN)
+    return ids
 
 
 def _spans(starts: Array) -> list[tuple[int, slice]]:

@@ -209,11 +209,6 @@ def file_table(entries: Iterable[FileEntry]) -> dict[str, dict[str, Any]]:
     return {entry.name: {"bytes": entry.bytes, "sha256": entry.sha256} for entry in entries}
 
 
-def read_file_table(table: dict[str, dict[str, Any]]) -> dict[str, FileEntry]:
-    """Return the files of a manifest by name."""
-    return {name: FileEntry(name, **entry) for name, entry in table.items()}
-
-
 def shown_files(output: Path, *, links: bool = False) -> dict[str, Path]:
     """Return the files of an output by their names within it; what is hidden is left out.
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile, GraphError, NewerVersion, PenstockError
-from penstock.files import FileEntry, read_file_table, save_json
+from penstock.files import FileEntry, file_table, save_json
 
 T = TypeVar("T")
 
@@ -134,6 +134,45 @@ def filled(kind: type[T], body: Any) -> T:
 def with_names(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return a manifest's files, each with its name among its values."""
     return {name: {**entry, "name": name} for name, entry in files.items()}
+
+
+# The type of the files of a manifest, for ``filled``.
+Files = Annotated[dict[str, FileEntry], BeforeValidator(with_names)]
+
+
+def read_file_table(table: dict[str, dict[str, Any]]) -> dict[str, FileEntry]:
+    """Return the files of a manifest by name."""
+    found: dict[str, FileEntry] = _adapter(Files).validate_python(table)
+    return found
+
+
+class Content:
+    """A dataclass that is the content of a manifest."""
+
+    format: ClassVar[Format]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the manifest."""
+        found: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        if "files" in found:
+            found["files"] = file_table(entry for _, entry in sorted(self.files.items()))  # type: ignore[attr-defined]
+        return found
+
+    @classmethod
+    def of(cls, body: dict[str, Any], root: Path) -> Self:
+        """Return the content of the manifest of ``root``."""
+        with cls.format.reading(root):
+            found = filled(cls, body)
+            found.check()
+        return found
+
+    @classmethod
+    def load(cls, root: Path) -> Self:
+        """Read the manifest of ``root``, or raise the reason why it is not Penstock's."""
+        return cls.of(cls.format.load(root), root)
+
+    def check(self) -> None:
+        """Raise ValueError or KeyError if values contradict each other."""
 
 
 @cache

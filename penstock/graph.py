@@ -439,19 +439,7 @@ class Graph:
         entry = self.manifest.features
         if entry is None:
             raise UsageError(f"{self.path} has no features")
-        stem = self.path / "features" / f"{number:05d}"
-        if entry.kind == "dense":
-            return load_npy(stem.with_suffix(".npy"))
-        import scipy.sparse as sp
-
-        data, indices, indptr = (
-            load_npy(stem.with_suffix(f".{part}.npy")) for part in ("data", "indices", "indptr")
-        )
-        path = stem.with_suffix(".indptr.npy")
-        check_indptr(indptr, len(data), path, remedy=COPY_AGAIN)
-        path = stem.with_suffix(".indices.npy")
-        check_indices(indices, entry.width, path, remedy=COPY_AGAIN)
-        return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, entry.width))
+        return load_features(self.path / "features" / f"{number:05d}", entry.kind, entry.width)
 
     def heldout(self, name: str) -> dict[str, Array]:
         """Return held-out edges, mapped.
@@ -511,6 +499,21 @@ class Graph:
 # NumPy reads a header with Python's parser, which in Python 3.11 counts its depth for all threads
 # together: two at once may end in "SystemError: AST constructor recursion depth mismatch".
 _PARSING = threading.Lock()
+
+
+def load_features(
+    stem: Path, kind: str, width: int, *, remedy: str = COPY_AGAIN
+) -> Array | sp.csr_matrix:
+    """Map features, dense or sparse, in files whose names begin with ``stem``."""
+    if kind == "dense":
+        return load_npy(stem.with_suffix(".npy"), remedy=remedy)
+    import scipy.sparse as sp
+
+    paths = [stem.with_suffix(f".{part}.npy") for part in ("data", "indices", "indptr")]
+    data, indices, indptr = (load_npy(path, remedy=remedy) for path in paths)
+    check_indptr(indptr, len(data), paths[2], remedy=remedy)
+    check_indices(indices, width, paths[1], remedy=remedy)
+    return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, width))
 
 
 def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from penstock.errors import NotAGraph
-from penstock.files import FileEntry, file_table
-from penstock.formats import Format, filled, with_names
+from penstock.files import FileEntry
+from penstock.formats import Content, Files, Format
 
 FILE_NAME = "graph.json"
 COPY_AGAIN = "Copy the graph again from its origin, or make it again with penstock etl"
@@ -96,15 +96,16 @@ class FeatureColumn:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Content):
     """The content of graph.json."""
 
+    format: ClassVar[Format] = FORMAT
     nodes: Count
     edges: Count  # directed edges: an undirected one between two nodes counts twice
     directed: bool
     shards: tuple[ShardEntry, ...]
     dtypes: dict[str, str]  # indptr, indices and the edge columns that exist
-    files: dict[str, FileEntry]
+    files: Files
     times: Times | None = None  # "timestamp" is nanoseconds since 1970; None: not known
     relations: tuple[str, ...] | None = None
     features: FeatureEntry | None = None
@@ -128,11 +129,6 @@ class Manifest:
             if column.mean is not None and column.deviation is not None
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of graph.json."""
-        files = file_table(entry for _, entry in sorted(self.files.items()))
-        return {**asdict(self), "files": files}
-
     def save(self, root: Path) -> None:
         """Write ``root/graph.json``; do this last."""
         FORMAT.save(root, self.to_dict())
@@ -141,17 +137,7 @@ class Manifest:
         """Return the manifest with more files listed."""
         return replace(self, files=self.files | {entry.name: entry for entry in entries})
 
-    @staticmethod
-    def load(root: Path) -> Manifest:
-        """Read ``root/graph.json``, or raise the reason why it is not a Penstock graph."""
-        body = FORMAT.load(root)
-        with FORMAT.reading(root):
-            body["files"] = with_names(body["files"])
-            manifest = filled(Manifest, body)
-            manifest._check()
-        return manifest
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise ValueError or KeyError if values contradict each other."""
         ends = [0, *(shard.stop for shard in self.shards)]
         if ends[:-1] != [shard.start for shard in self.shards] or ends[-1] != self.nodes:

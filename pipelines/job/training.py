@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from penstock.errors import InputError, PenstockError, UsageError
-from penstock.formats import Format, filled
+from penstock.formats import Content, Format
 from penstock.run_output import FILE, RunState
 from penstock.sizes import plural
 from penstock.workers.training.checkpoint import BEST, LAST
@@ -28,19 +28,14 @@ def run_format(job: str) -> Format:
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class TrainingRun(Content):
     """The common content of every training run's run.json, besides identity and report."""
 
-    format: ClassVar[Format]
     graph: str
     graph_sha256: str
     _: KW_ONLY
     state: RunState = RunState.TRAINING
     options: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of run.json."""
-        return asdict(self)
 
     def checkpoint(self, folder: Path, which: str) -> Path:
         """Return the path of an existing checkpoint, best or last."""
@@ -55,17 +50,6 @@ class TrainingRun:
                 remedy=f"Train again with {how}, or use --checkpoint last",
             )
         return path
-
-    @classmethod
-    def of(cls, body: dict[str, Any], folder: Path) -> Self:
-        """Return the content of ``folder/run.json``."""
-        with cls.format.reading(folder):
-            return filled(cls, body)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read ``folder/run.json``, or raise the reason why it is not a Penstock run."""
-        return cls.of(cls.format.load(folder), folder)
 
 
 def refuse_fewer(out: Path, done: int, epochs: int) -> None:

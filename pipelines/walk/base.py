@@ -18,7 +18,8 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import EDGE_COLUMNS
 from penstock.errors import InputError
-from penstock.files import FileEntry, part_name, read_file_table, save_npy, sha256_of
+from penstock.files import FileEntry, part_name, save_npy, sha256_of
+from penstock.formats import read_file_table
 from penstock.graph import Graph, load_npy
 from penstock.graph_changes import RowPrints
 from penstock.output import Output

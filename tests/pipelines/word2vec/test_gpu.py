@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock import ClusterSpec, vector_parts
 from penstock.errors import PenstockError
-from penstock.files import read_file_table
+from penstock.formats import read_file_table
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.training.checkpoint import about_of
 
