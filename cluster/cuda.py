@@ -25,7 +25,7 @@ from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.temporary import TemporaryFolder
 from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
-from penstock.workers.resources.spill import device_share
+from penstock.workers.resources.pool import size_or_share
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -58,7 +58,9 @@ def cuda_options(
         "n_workers": count,
         "threads_per_worker": spec.threads or 1,
         "memory_limit": replace(spec, workers=count).worker_memory(),
-        "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
+        "device_memory_limit": size_or_share(spec.device_limit, "--device-limit")
+        if spec.device_limit
+        else "default",
         "security": used,
         # A worker that does not start is reported after this time; the default waits forever.
         "death_timeout": spec.start_timeout,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
-from penstock.partition.assignment import METHODS, Assignment, Attempt, check_parts, memory_for
+from penstock.partition.assignment import METHODS, Assignment, check_parts, memory_for
 from penstock.partition.balance import Balance, even_out, fill_empty, part_loads
 from penstock.partition.base import Base
 from penstock.partition.metis import (
@@ -58,29 +59,20 @@ def assign(
     k: int,
     *,
     method: str = "auto",
-    seed: int = 0,
-    memory_limit: int | None = None,
-    passes: int = 10,
-    time_limit: float = float("inf"),
-    timeout: float = SILENT,
     base: Base | None = None,
-    quiet: bool = True,
+    **how: Any,
 ) -> Assignment:
     """Return which of ``k`` parts owns each node of ``graph``.
 
-    memory_limit  bytes that METIS and refinement may use [default: nine tenths of what is
-                  available now]
-    time_limit    seconds that METIS may take, by estimate, if the method is ``auto`` [default: any]
-    passes        how often the streaming method reads the graph
-    timeout       seconds without computing after which METIS' process is killed
-    base          yesterday's partition, whose nodes keep their parts unless the cut is too bad
+    base  yesterday's partition, whose nodes keep their parts unless the cut is too bad
+    how   as the fields of ``_Work``: seed, memory_limit, ...
     """
     if k < 1:
         raise UsageError("a partition needs parts", expected="-k of at least 1", got=str(k))
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}", expected=f"one of {', '.join(METHODS)}")
     check_parts(graph, k)
-    work = _Work(graph, k, seed, memory_limit, passes, time_limit, timeout, quiet)
+    work = _Work(graph, k, **how)
     if k == 1:
         work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
     elif base is None or not work.by_base(base):
@@ -91,10 +83,7 @@ def assign(
         work.note("fill", "taken", f"{moved} empty parts got the lightest node of the largest")
     return Assignment(
         parts=work.parts,
-        k=k,
         made_by=work.made_by,
-        method=method,
-        seed=seed,
         steps=tuple(work.steps),
         balance=Balance.of(work.parts, graph.degrees, k),
         metis_seconds=work.metis_seconds,
@@ -103,25 +92,32 @@ def assign(
 
 @dataclass
 class _Work:
-    """The phases of algorithm 4; the first that ``take``s ends it."""
+    """The phases of algorithm 4; the first that ``take``s ends it.
+
+    memory_limit  bytes that METIS and refinement may use [default: nine tenths of what is
+                  available now]
+    passes        how often the streaming method reads the graph
+    time_limit    seconds that METIS may take, by estimate, if the method is ``auto``
+    timeout       seconds without computing after which METIS' process is killed
+    """
 
     graph: Graph
     k: int
-    seed: int
-    memory_limit: int | None
-    passes: int
-    time_limit: float
-    timeout: float
-    quiet: bool
+    seed: int = 0
+    memory_limit: int | None = None
+    passes: int = 10
+    time_limit: float = float("inf")
+    timeout: float = SILENT
+    quiet: bool = True
     parts: Array | None = None
     made_by: str = ""
     metis_seconds: float = 0.0
     metis_starved: bool = False
-    steps: list[Attempt] = field(default_factory=list)
+    steps: list[dict[str, str]] = field(default_factory=list)
     _packing: Array | None = None
 
     def note(self, phase: str, outcome: str, why: str) -> None:
-        self.steps.append(Attempt(phase, outcome, why))
+        self.steps.append({"phase": phase, "outcome": outcome, "why": why})
 
     def take(self, made_by: str, parts: Array, why: str) -> None:
         self.parts, self.made_by = parts, made_by
@@ -143,12 +139,7 @@ class _Work:
         needed, limit = adjacency_needed(self.graph), self._memory()
         if not Balance.of(parts, degrees, self.k).within(ACCEPTED) and needed <= limit:
             with shared_adjacency(self.graph) as adjacency:
-                common = adjacency.indptr, adjacency.indices, degrees, parts, self.k
-                moves = kernel("refine", parts)
-                moved = moves.balance(*common, self._bound(AIM), _PASSES)
-                load = Balance.of(parts, degrees, self.k)
-                bound = max(self._bound(AIM), load.heaviest_part)
-                moved += moves.refine(*common, bound, _PASSES)
+                moved = self._moved(adjacency, parts)
             said += f"; {moved:,} moves reach {self._balance(parts)}"
         cut = cut_share(self.graph, parts)
         most = max(CUT_ANEW * base.whole_cut, base.whole_cut + MORE_CUT)
@@ -165,7 +156,7 @@ class _Work:
     def by_auto(self) -> None:
         if self._pack(AIM, "no edge is cut, and the load is within METIS' aim"):
             return
-        needed, limit = self._metis_memory()
+        needed, limit = memory_needed(self.graph), self._memory()
         if needed > limit:
             why = f"METIS needs about {format_bytes(needed)}, {format_bytes(limit)} are allowed"
             self._skip_metis(why, "a larger --memory-limit allows METIS")
@@ -184,13 +175,13 @@ class _Work:
             self.by_greedy()
 
     def by_metis(self) -> None:
-        needed, limit = self._metis_memory()
+        needed, limit = memory_needed(self.graph), self._memory()
         remedy = "Give --method streaming or auto, or raise --memory-limit"
         need_memory(needed, f"METIS of {self.graph.path}", remedy=remedy, limit=limit)
         if not self._metis(must=True):
             raise PenstockError(
                 f"METIS could not cut {self.graph.path} into {self.k} parts",
-                got=self.steps[-1].why,
+                got=self.steps[-1]["why"],
                 remedy="Give --method auto, which falls back to other methods",
             )
 
@@ -219,11 +210,8 @@ class _Work:
                 f"; not refined: needs {format_bytes(needed)}, {format_bytes(limit)} may be used"
             )
         else:
-            load = Balance.of(parts, self.graph.degrees, self.k)
-            bound = max(self._bound(AIM), load.heaviest_part)
             with shared_adjacency(self.graph) as adjacency:
-                common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
-                moved = kernel("refine", parts).refine(*common, bound, _PASSES)
+                moved = self._moved(adjacency, parts, balances=False)
             said += f"; {moved:,} moves reach {self._balance(parts)}"
         self.take("streaming", parts, said)
 
@@ -286,15 +274,19 @@ class _Work:
     def _improve(self, adjacency: Adjacency, parts: Array, cut: int) -> str:
         """Move nodes if METIS left the load out of bound or a better cut; return a description."""
         said = f"METIS cut {cut:,} edges at {self._balance(parts)}"
-        moves = kernel("refine", parts)
         even_out(parts, np.flatnonzero(np.diff(adjacency.indptr) == 0), self.k)
-        moved = fill_empty(parts, self.graph.degrees, self.k)
-        common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
-        if not Balance.of(parts, self.graph.degrees, self.k).within(AIM):
-            moved += moves.balance(*common, self._bound(AIM), _PASSES)
-        load = Balance.of(parts, self.graph.degrees, self.k)
-        moved += moves.refine(*common, max(self._bound(AIM), load.heaviest_part), _PASSES)
+        moved = fill_empty(parts, self.graph.degrees, self.k) + self._moved(adjacency, parts)
         return f"{said}; {moved:,} moves reach {self._balance(parts)}" if moved else said
+
+    def _moved(self, adjacency: Adjacency, parts: Array, *, balances: bool = True) -> int:
+        """Move nodes to the part of most of their neighbours, and if the load is out of bound,
+        first to lighter parts; return how many moves."""
+        common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
+        moves, moved, bound = kernel("refine", parts), 0, self._bound(AIM)
+        if balances and not Balance.of(parts, self.graph.degrees, self.k).within(AIM):
+            moved = moves.balance(*common, bound, _PASSES)
+        heaviest = Balance.of(parts, self.graph.degrees, self.k).heaviest_part
+        return int(moved + moves.refine(*common, max(bound, heaviest), _PASSES))
 
     def _pack(self, tolerance: float, why: str) -> bool:
         """Run phase II: bin-pack components, if that stays within ``tolerance``."""
@@ -332,9 +324,6 @@ class _Work:
         )
         self.note("metis-kway", "skipped", why)
         return True
-
-    def _metis_memory(self) -> tuple[int, int]:
-        return memory_needed(self.graph), self._memory()
 
     def _memory(self) -> int:
         return memory_for(self.memory_limit)

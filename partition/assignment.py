@@ -35,15 +35,6 @@ def check_parts(graph: Graph, k: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One thing that was tried: ``taken``, ``refused`` (out of bound), ``failed``, ``skipped``."""
-
-    phase: str
-    outcome: str
-    why: str
-
-
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """The part of each node, and how it was chosen.
@@ -51,16 +42,14 @@ class Assignment:
     parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
     made_by the way that made it: one, metis-kway, metis-recursive, components, greedy, random,
             hash, streaming
-    steps   everything that was tried, in order
+    steps   everything that was tried, in order: its phase, its outcome (taken, refused as out of
+            bound, failed, skipped), and why
     balance of nodes and of load
     metis_seconds  that METIS itself took
     """
 
     parts: Array
-    k: int
     made_by: str
-    method: str
-    seed: int
-    steps: tuple[Attempt, ...]
+    steps: tuple[dict[str, str], ...]
     balance: Balance
     metis_seconds: float

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from penstock.kernels import kernel
 from penstock.kernels.cpu.transpose import EDGE_BYTES
 from penstock.progress import Progress
 from penstock.threads import spread
+from penstock.writer import row_cuts
 
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
 _SHEM = 1
@@ -101,7 +101,7 @@ def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
     kernels = kernel("adjacency", graph.degrees)
     in_indptr, in_indices = _reversed(graph) if graph.manifest.directed else _NOTHING
 
-    def count(piece: Any) -> None:
+    def count(piece: CSR) -> None:
         counts[piece.first_row : piece.first_row + piece.rows] = kernels.neighbour_counts(
             piece.indptr, piece.indices, piece.first_row, in_indptr, in_indices
         )
@@ -117,7 +117,7 @@ def shared_adjacency(graph: Graph) -> Iterator[Adjacency]:
         np.cumsum(counts, out=indptr[1:])
         weights[:] = graph.degrees + 1
 
-        def fill(piece: Any) -> None:
+        def fill(piece: CSR) -> None:
             starts = indptr[piece.first_row : piece.first_row + piece.rows]
             lists = piece.indptr, piece.indices, piece.first_row, in_indptr, in_indices
             kernels.neighbour_lists(*lists, starts, indices)
@@ -225,10 +225,8 @@ class Idle:
             )
 
 
-def row_pieces(graph: Graph) -> Iterator[Any]:
+def row_pieces(graph: Graph) -> Iterator[CSR]:
     """Yield the rows of every shard in pieces small enough for several threads to share."""
-    from penstock.writer import row_cuts
-
     for number in range(graph.num_shards):
         shard = graph.shard(number)
         for start, stop in row_cuts(shard.indptr, _PIECE_EDGES):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.graph import Graph
 from penstock.kernels import kernel
+from penstock.partition.metis import row_pieces
 from penstock.progress import Progress
-from penstock.threads import spread
-from penstock.writer import row_cuts
-
-_EDGES = 1 << 20  # looked at together
+from penstock.threads import results
 
 # Fennel's exponent: the price of a part grows with load ** (GAMMA - 1), here its square root.
 _GAMMA = 1.5
@@ -58,17 +57,12 @@ def place_new(graph: Graph, parts: Array, loads: Array, counts: Array, capacity:
 
 def cut_share(graph: Graph, parts: Array) -> float:
     """Return the share of edges that lead to another part."""
-    cut = list[int]()
 
-    def count(number: int) -> None:
-        shard = graph.shard(number)
-        for low, high in row_cuts(shard.indptr, _EDGES):
-            rows = shard.row_range(low, high)
-            own = parts[rows.first_row : rows.first_row + rows.rows].repeat(rows.degrees())
-            cut.append(int(np.count_nonzero(own != parts[rows.indices])))
+    def count(rows: CSR) -> int:
+        own = parts[rows.first_row : rows.first_row + rows.rows].repeat(rows.degrees())
+        return int(np.count_nonzero(own != parts[rows.indices]))
 
-    spread(count, range(graph.num_shards))
-    return sum(cut) / max(graph.num_edges, 1)
+    return sum(results(count, row_pieces(graph))) / max(graph.num_edges, 1)
 
 
 def prices(load: int, k: int, passes: int) -> list[float]:

@@ -8,7 +8,6 @@ speed, with all cores; ``Graph.validate`` reads the checksums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import CorruptFile
 from penstock.limits import cores
+from penstock.threads import results
 
 T = TypeVar("T")
 
@@ -87,10 +87,7 @@ def _pieces(length: int) -> Iterator[tuple[int, int]]:
 
 
 def _on_threads(work: Callable[[Array], T], pieces: list[Array]) -> list[T]:
-    if len(pieces) < 2:
-        return [work(piece) for piece in pieces]
-    with ThreadPoolExecutor(min(_THREADS, len(pieces), cores())) as threads:
-        return list(threads.map(work, pieces))
+    return list(results(work, pieces, min(_THREADS, cores())))
 
 
 def _identity(path: Path) -> tuple[object, ...] | None:

@@ -191,7 +191,7 @@ def npy_writer(root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> Ite
     with atomic(root / name) as temporary, temporary.open("wb") as file:
         writer = NpyWriter(file)
         try:
-            writer._add(_npy_header(shape, dtype))
+            writer._add(npy_header(shape, dtype))
             yield writer
             writer._end(name)
         finally:
@@ -346,7 +346,8 @@ def temporaries(folder: Path, name: str | None = None) -> list[Path]:
     return [path for path in found if _TEMPORARY.fullmatch(path.name) and not path.is_dir()]
 
 
-def _npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:
+def npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:
+    """Return how an .npy file of a shape and type begins."""
     from io import BytesIO
 
     import numpy as np

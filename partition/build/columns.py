@@ -9,47 +9,15 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import FileEntry
+from penstock.files import FileEntry, npy_header
 
 
-class GrowingArray:
-    """An .npy file of known shape, filled in order by ``append``; ``close`` returns its entry.
+class Spool:
+    """Raw items on disk between two steps: appended, then mapped, then dropped.
 
     The file is opened for each piece, because a thousand parts of six columns are more files
     than a process may hold open.
     """
-
-    def __init__(self, root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-        self._path, self._name = root / name, name
-        self._dtype = np.dtype(dtype)
-        self._left = int(np.prod(shape))
-        self._digest = hashlib.sha256()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("wb") as file:
-            header = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-        self._digest.update(self._path.read_bytes())
-
-    def append(self, piece: Array) -> None:
-        """Write the next items."""
-        piece = np.ascontiguousarray(piece, dtype=self._dtype)
-        if piece.size == 0:
-            return
-        body = piece.data.cast("B")
-        with self._path.open("ab") as file:
-            file.write(body)
-        self._digest.update(body)
-        self._left -= piece.size
-
-    def close(self) -> FileEntry:
-        """Return the finished file's entry."""
-        if self._left:
-            raise ValueError(f"{self._path} lacks {self._left} items")
-        return FileEntry(self._name, self._path.stat().st_size, self._digest.hexdigest())
-
-
-class Spool:
-    """Raw items on disk between two steps: appended, then mapped, then dropped."""
 
     def __init__(self, path: Path, dtype: Any) -> None:
         self._path, self._dtype = path, np.dtype(dtype)
@@ -59,8 +27,11 @@ class Spool:
     def append(self, piece: Array) -> None:
         """Write the next items."""
         if piece.size:
-            with self._path.open("ab") as file:
-                file.write(np.ascontiguousarray(piece).data.cast("B"))
+            self._write(np.ascontiguousarray(piece, dtype=self._dtype).data.cast("B"))
+
+    def _write(self, data: Any) -> None:
+        with self._path.open("ab") as file:
+            file.write(data)
 
     def map(self) -> Array:
         """Return all items, mapped."""
@@ -71,3 +42,25 @@ class Spool:
     def drop(self) -> None:
         """Remove the file; existing mappings stay readable."""
         self._path.unlink()
+
+
+class GrowingArray(Spool):
+    """An .npy file of known shape, filled in order by ``append``; ``close`` returns its entry."""
+
+    def __init__(self, root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        super().__init__(root / name, dtype)
+        self._name, self._digest = name, hashlib.sha256()
+        header = npy_header(shape, dtype)
+        self._write(header)
+        self._whole = len(header) + int(np.prod(shape)) * self._dtype.itemsize
+
+    def _write(self, data: Any) -> None:
+        super()._write(data)
+        self._digest.update(data)
+
+    def close(self) -> FileEntry:
+        """Return the finished file's entry."""
+        size = self._path.stat().st_size
+        if size != self._whole:
+            raise ValueError(f"{self._path} has {size} of {self._whole} bytes")
+        return FileEntry(self._name, size, self._digest.hexdigest())

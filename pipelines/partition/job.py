@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
 
 from penstock.graph import Graph
 from penstock.kernels.compiled import compiling
@@ -11,7 +10,7 @@ from penstock.limits import available_memory, cores
 from penstock.output import Output
 from penstock.partition import metis
 from penstock.partition.assign import assign
-from penstock.partition.assignment import Assignment, Method, check_parts, memory_for
+from penstock.partition.assignment import Method, check_parts, memory_for
 from penstock.partition.base import Base
 from penstock.partition.build import build_parts, disk_needed, memory_needed
 from penstock.partition.manifest import FORMAT, PartitionManifest
@@ -78,17 +77,29 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
             # Once after an installation, included in the times above.
             **({"compiling kernels": round(sum(compiled), 3)} if compiled else {}),
         }
-    manifest = replace(
-        _manifest(graph, assignment),
+    about, features = graph.manifest, graph.manifest.features
+    whole_cut = sum(part.cut for part in parts) / max(graph.num_edges, 1)
+    manifest = PartitionManifest(
+        k=options.k,
+        method=options.method,
+        made_by=assignment.made_by,
+        seed=options.seed,
+        steps=assignment.steps,
+        nodes=graph.num_nodes,
+        edges=graph.num_edges,
+        directed=about.directed,
+        graph_sha256=graph.digest,
         parts=tuple(parts),
-        whole_cut=base.whole_cut
-        if base is not None and assignment.made_by == "base"
-        else sum(part.cut for part in parts) / max(graph.num_edges, 1),
+        columns=tuple(n for n in about.dtypes if n not in ("indptr", "indices")),
+        features=None if features is None else features.kind,
+        feature_width=0 if features is None else features.width,
+        labels=about.labels,
+        splits=bool(about.splits),
+        whole_cut=base.whole_cut if base and assignment.made_by == "base" else whole_cut,
         files={entry.name: entry for entry in files},
         seconds=seconds,
     )
     out.describe(FORMAT, manifest.to_dict())
-    features = graph.manifest.features
     width = options.width or (_DEFAULT_WIDTH if features is None else features.width)
     return PartitionReport.of(str(out.path), manifest, assignment.balance.reachable, width)
 
@@ -105,24 +116,3 @@ def _method(graph: Graph, options: PartitionOptions, limit: int | None) -> tuple
         would = f"METIS would take {format_bytes(memory)}, {seconds:.2g} s"
         return f"{method}: {_DOES['streaming']}: {would}", 0
     return f"{method}: {does}", memory
-
-
-def _manifest(graph: Graph, assignment: Assignment) -> PartitionManifest:
-    about, features = graph.manifest, graph.manifest.features
-    return PartitionManifest(
-        k=assignment.k,
-        method=assignment.method,
-        made_by=assignment.made_by,
-        seed=assignment.seed,
-        steps=tuple(asdict(step) for step in assignment.steps),
-        nodes=graph.num_nodes,
-        edges=graph.num_edges,
-        directed=about.directed,
-        graph_sha256=graph.digest,
-        parts=(),
-        columns=tuple(n for n in about.dtypes if n not in ("indptr", "indices")),
-        features=None if features is None else features.kind,
-        feature_width=0 if features is None else features.width,
-        labels=about.labels,
-        splits=bool(about.splits),
-    )

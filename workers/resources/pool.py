@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from importlib.util import find_spec
 
 from penstock.errors import CapacityError, UsageError
 from penstock.sizes import does_not_fit, format_bytes, parse_bytes
 
-_SMALLEST = 1 << 20
 _GRAIN = 256  # RMM takes pools in multiples of this
 
 _lock = threading.Lock()
 _taken: int | None = None  # a process has one pool, for any number of workers
 
 
+def size_or_share(text: str, option: str) -> int | float:
+    """Return the bytes that ``60GB`` means, or the share of a GPU's memory of ``0.8``."""
+    with suppress(ValueError):
+        if 0 < (share := float(text)) <= 1:
+            return share
+    with suppress(UsageError):
+        if size := parse_bytes(text):
+            return size
+    raise UsageError(
+        f"option {option} has a bad value",
+        expected="a size such as 60GB, or a fraction such as 0.8",
+        got=repr(text),
+    )
+
+
 def pool_bytes(text: str, total: int) -> int:
     """Return the bytes that ``"40GB"``, or a fraction such as ``"0.8"``, means of ``total``."""
-    expected = "a size such as 40GB, or a fraction such as 0.8"
-    try:
-        number = float(text)
-    except ValueError:
-        number = None
-    if number is not None and 0 < number <= 1:
-        size = int(number * total)
-    else:
-        try:
-            size = parse_bytes(text)
-        except UsageError:
-            raise UsageError(
-                "option --device-pool has a bad value", expected=expected, got=repr(text)
-            ) from None
-        if size < _SMALLEST:
-            raise UsageError("the GPU memory pool is too small", expected=expected, got=repr(text))
+    size = size_or_share(text, "--device-pool")
+    size = int(size * total) if isinstance(size, float) else size
     if size > total:
         remedy = "Request less, such as --device-pool 0.8"
         raise does_not_fit(f"--device-pool {text}", "on the GPU", size, total, remedy=remedy)
@@ -50,11 +51,6 @@ def take_pool(text: str) -> int:
         if _taken is None:
             _taken = _take(text)
         return _taken
-
-
-def taken_bytes() -> int | None:
-    """Return the bytes of this process' pool, or None without one."""
-    return _taken
 
 
 def gpu_memory() -> int:

@@ -10,32 +10,11 @@ import warnings
 from importlib.util import find_spec
 from typing import Any
 
-from penstock.errors import MissingExtra, UsageError
-from penstock.sizes import parse_bytes
+from penstock.errors import MissingExtra
 from penstock.workers.resources.device import devices_here, visible_devices
+from penstock.workers.resources.pool import size_or_share
 
 DEFAULT_SHARE = 0.8  # of the GPU's memory, as dask-cuda recommends
-
-
-def device_share(text: str) -> int | float:
-    """Return the bytes of ``--device-limit 60GB``, or the share of ``0.8``."""
-    try:
-        number = float(text)
-        if 0 < number <= 1:
-            return number
-    except ValueError:
-        number = None
-    try:
-        size = parse_bytes(text)
-    except UsageError:
-        size = 0
-    if size < 1:
-        raise UsageError(
-            "option --device-limit has a bad value",
-            expected="a size such as 60GB, or a fraction such as 0.8",
-            got=repr(text),
-        )
-    return size
 
 
 def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
@@ -56,7 +35,7 @@ def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
         )
     from dask_cuda.device_host_file import DeviceHostFile
 
-    limit = DEFAULT_SHARE if device_limit is None else device_share(device_limit)
+    limit = DEFAULT_SHARE if device_limit is None else size_or_share(device_limit, "--device-limit")
     if isinstance(limit, float):
         from dask_cuda.utils import get_device_total_memory
 
