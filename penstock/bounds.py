@@ -63,16 +63,16 @@ def check_indptr(indptr: Array, edges: int, path: Path, *, remedy: str) -> None:
         _remember(path)
 
 
-def check_indices(indices: Array, stop: int, path: Path, *, start: int = 0, remedy: str) -> None:
-    """Raise CorruptFile unless every entry is in ``start .. stop - 1``."""
+def check_indices(indices: Array, stop: int, path: Path, *, remedy: str) -> None:
+    """Raise CorruptFile unless every entry is in ``0 .. stop - 1``."""
     _check_integers(indices, path, remedy)
     if len(indices) == 0 or not _is_new(path):
         return
     pieces = [indices[low:high] for low, high in _pieces(len(indices))]
     found = _on_threads(lambda piece: (int(piece.min()), int(piece.max())), pieces)
     low, high = min(low for low, _ in found), max(high for _, high in found)
-    if low < start or high >= stop:
-        raise _corrupt(path, f"numbers in {start} .. {stop - 1}", f"{low} to {high}", remedy)
+    if low < 0 or high >= stop:
+        raise _corrupt(path, f"numbers in 0 .. {stop - 1}", f"{low} to {high}", remedy)
     _remember(path)
 
 

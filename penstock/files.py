@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 22
 _LARGE = 1 << 24  # bytes: unlinking takes more than a millisecond
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
+TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
 
 
 @dataclass(frozen=True)
@@ -329,21 +328,11 @@ def part_name(number: int) -> str:
     return f"part-{number:05d}"
 
 
-def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Remove files that a killed process left in ``atomic``; no process may be writing there.
-
-    name  the file of the temporaries; None: any file
-    """
-    for path in temporaries(folder, name):
-        path.unlink(missing_ok=True)
-
-
-def temporaries(folder: Path, name: str | None = None) -> list[Path]:
-    """Return files that ``atomic`` has not renamed; name: as above."""
-    # Not those of files whose names begin with this one.
-    which = "*" if name is None else f"{glob.escape(name)}.{'?' * 8}"
-    found = folder.glob(f".{which}.tmp")
-    return [path for path in found if _TEMPORARY.fullmatch(path.name) and not path.is_dir()]
+def remove_temporaries(folder: Path) -> None:
+    """Remove files that a killed process left in ``atomic``; no process may be writing there."""
+    for path in folder.glob(".*.tmp"):
+        if TEMPORARY.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:

@@ -114,11 +114,9 @@ class Format:
             expected = "the keys that penstock writes, with their values"
             raise self.damaged(root, expected=expected, got=got) from error
 
-    def damaged(
-        self, root: Path, why: str = "", *, expected: str | None = None, got: str | None = None
-    ) -> CorruptFile:
+    def damaged(self, root: Path, *, expected: str, got: str) -> CorruptFile:
         """Return the error of a manifest that differs from what was written."""
-        what = f"{root / self.file} is damaged{why and ': ' + why}"
+        what = f"{root / self.file} is damaged"
         return CorruptFile(what, expected=expected, got=got, remedy=self.restore)
 
 

@@ -15,7 +15,6 @@ import ctypes
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from typing import Any
 
 from penstock.documents import parse_json, read_record
 from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
-from penstock.files import FileEntry, remove, save_json
+from penstock.files import TEMPORARY, FileEntry, remove, save_json
 from penstock.formats import Format
 from penstock.options import flag
 from penstock.output_lock import output_lock, own_directory
@@ -34,7 +33,6 @@ from penstock.system_errors import full_disk_explained
 IDENTITY = "identity"  # the key of a manifest
 TABLES = ".tables"  # suffix of the folder with tables from Python
 _RECORD = "identity.json"
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # names of penstock.files.atomic
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h and stdio.h of Linux
 
 
@@ -135,8 +133,7 @@ class Output:
     @property
     def finished(self) -> dict[str, Any] | None:
         """The manifest of an existing output, if it has this identity and all its files."""
-        names = f"{self.kind}.json", f"_{self.kind}.json"
-        path = next((one for name in names if (one := self.path / name).is_file()), None)
+        path = _manifest_in(self.path, self.kind)
         if path is None or self.identity is None:
             return None
         found = read_record(path)
@@ -398,8 +395,7 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
     """Raise OutputExists if ``path`` is taken, or must not be replaced."""
     if not path.exists():
         return
-    named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
-    ours = path.is_dir() and (named or not any(path.iterdir()))
+    ours = path.is_dir() and (_manifest_in(path, kind) or not any(path.iterdir()))
     if not ours:
         thing = f"directory of {kind}" if kind.endswith("s") else kind
         raise OutputExists(
@@ -481,26 +477,29 @@ def recover(path: Path, *, kind: str = "graph") -> None:
 
     Call it with the lock of ``path``. ``kind`` is as in ``Output``.
     """
-    old, names = aside(path), (f"{kind}.json", f"_{kind}.json")
+    old = aside(path)
     if not old.is_dir():
         return
     if not path.exists():
         old.rename(path)
-    elif all(any((one / name).is_file() for name in names) for one in (path, old)):
+    elif _manifest_in(path, kind) and _manifest_in(old, kind):
         remove(old)
+
+
+def _manifest_in(folder: Path, kind: str) -> Path | None:
+    """Return the manifest of an output of this kind, if the folder is one."""
+    paths = (folder / f"{kind}.json", folder / f"_{kind}.json")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _drop_unlisted(partial: Path, kind: str) -> None:
     """Remove remains of killed tasks: only files in the manifest are published."""
-    manifests = [partial / name for name in (f"{kind}.json", f"_{kind}.json")]
-    found = next((path for path in manifests if path.is_file()), None)
-    listed = None
-    if found is not None:
-        listed = json.loads(found.read_text(encoding="utf-8")).get("files")
+    manifest = _manifest_in(partial, kind)
+    listed = None if manifest is None else read_record(manifest).get("files")
     for path in partial.rglob("*"):
-        if path.is_dir() or path in manifests:
+        if path.is_dir() or path == manifest:
             continue
-        named = _TEMPORARY.fullmatch(path.name) is None
+        named = TEMPORARY.fullmatch(path.name) is None
         if not named or (listed is not None and str(path.relative_to(partial)) not in listed):
             path.unlink()
 

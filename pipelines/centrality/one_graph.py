@@ -96,9 +96,7 @@ class OneGraph:
         if device == "auto":
             if self.nodes + self.edges <= LARGE_ITEMS or not gpu():
                 return False
-        elif not computes_on_gpu(
-            device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
-        ):
+        elif not computes_on_gpu(device):
             return False
         needs, there = self.gpu_bytes(frozenset({metric})), gpu_memory()
         if needs > there and device == "gpu":

@@ -1,8 +1,4 @@
-"""The workers of a job: their resources, and ways to give them work.
-
-Modules that give them work are imported on demand: they need Dask, which help must not load, and
-the partition job itself.
-"""
+"""The workers of a job: their resources, and ways to give them work."""
 
 from __future__ import annotations
 
@@ -12,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.job.capacity import Capacity, TaskCapacity, capacity_of, task_capacity
+from penstock.pipelines.job.ranks import run_ranks
+from penstock.pipelines.job.tasks import run_tasks
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from penstock.graph import Graph
-    from penstock.pipelines.job.capacity import Capacity, TaskCapacity
 
 
 class Workers:
@@ -51,15 +49,11 @@ class Workers:
     @cached_property
     def capacity(self) -> Capacity:
         """The resources of every worker, as workers report them."""
-        from penstock.pipelines.job.capacity import capacity_of
-
         return capacity_of(self.client)
 
     @cached_property
     def task_capacity(self) -> TaskCapacity:
         """The resources of a task, as the scheduler reports them; no device is queried."""
-        from penstock.pipelines.job.capacity import TaskCapacity, task_capacity
-
         if self._pool is not None:
             return TaskCapacity.of([(self._pool._max_workers, 0)], self.cluster)
         return task_capacity(self.client, self.cluster)
@@ -74,18 +68,8 @@ class Workers:
         **shared: Any,
     ) -> list[Any]:
         """Run ``step(*call, **shared)`` for every call, as independent tasks: see ``run_tasks``."""
-        from penstock.pipelines.job.tasks import run_tasks
-
-        return run_tasks(
-            self._pool or self.client,
-            title,
-            step,
-            calls,
-            sizes=sizes,
-            unit=unit,
-            quiet=self.quiet,
-            **shared,
-        )
+        how = {"sizes": sizes, "unit": unit, "quiet": self.quiet}
+        return run_tasks(self._pool or self.client, title, step, calls, **how, **shared)
 
     def ranks(
         self,
@@ -96,8 +80,6 @@ class Workers:
         **more: Any,
     ) -> list[Any]:
         """Run ``function(comm, *arguments)`` on communicating ranks: see ``run_ranks``."""
-        from penstock.pipelines.job.ranks import run_ranks
-
         return run_ranks(
             self.client, function, arguments, ranks=ranks or self.count, quiet=self.quiet, **more
         )

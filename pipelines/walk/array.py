@@ -70,9 +70,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
 def _wanted_gpu(device: str) -> bool:
     """Return whether to walk on this process' GPU; warn with the reason if it has an unused one."""
     if device != "auto":
-        return computes_on_gpu(
-            device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
-        )
+        return computes_on_gpu(device)
     unused = unused_gpu()
     if unused is not None:
         warn(

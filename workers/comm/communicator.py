@@ -42,7 +42,7 @@ from penstock.workers.comm.exchange import (
 from penstock.workers.comm.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.comm.mpi import load_mpi
 from penstock.workers.comm.persistent_requests import PersistentRequests
-from penstock.workers.comm.single import Message, check_operation
+from penstock.workers.comm.single import Message, RepeatedMessages, check_operation
 from penstock.workers.comm.wait import Cancelled, Waiter
 from penstock.workers.resources.device import has_come
 
@@ -122,11 +122,14 @@ class Communicator:
 
     def persistent(
         self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
-    ) -> PersistentRequests:
+    ) -> PersistentRequests | RepeatedMessages:
         """Set up repeated messages, each (array, rank, tag): cheap to repeat.
 
         ``start()`` and ``wait()`` of the result make one round.
         """
+        arrays = [array for array, _, _ in (*sends, *receives)]
+        if not all(isinstance(one, np.ndarray) and one.nbytes <= PIECE for one in arrays):
+            return RepeatedMessages(self, sends, receives)
         self._persistent.append(PersistentRequests(self, sends, receives))
         return self._persistent[-1]
 

@@ -17,35 +17,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from penstock.arrays import AnyArray
-from penstock.workers.comm.exchange_mpi import PIECE, as_bytes
+from penstock.workers.comm.exchange_mpi import as_bytes
 from penstock.workers.comm.mpi import load_mpi
 from penstock.workers.comm.single import Message
 
 if TYPE_CHECKING:
     from penstock.workers.comm.communicator import Communicator
-    from penstock.workers.comm.exchange import Requests
 
 
 class PersistentRequests:
-    """Messages between this rank and others, in the same arrays each time."""
+    """Messages between this rank and others, in the same arrays of the host each time."""
 
     def __init__(
         self, owner: Communicator, sends: Sequence[Message], receives: Sequence[Message]
     ) -> None:
-        self._owner, self._sends, self._receives = owner, sends, receives
-        self._one_by_one: list[Requests] = []
+        self._owner, self._receives = owner, receives
         self._kept: list[AnyArray] = []  # MPI writes to these arrays
         self.requests: list[Any] = []
         self._under_way = False
-        messages = [*receives, *sends]
-        if not all(isinstance(one, np.ndarray) and one.nbytes <= PIECE for one, _, _ in messages):
-            self.start, self.wait = self._start_each, self._wait_each  # type: ignore[method-assign]
-            return
         mpi, comm = load_mpi(), owner.mpi
-        for position, (one, rank, tag) in enumerate(messages):
+        for position, (one, rank, tag) in enumerate([*receives, *sends]):
             owner.check_message(rank, tag)
             self._kept.append(as_bytes(one))
             make = comm.Recv_init if position < len(receives) else comm.Send_init
@@ -64,14 +56,6 @@ class PersistentRequests:
         timeout = self._owner.wait_timeout if timeout is None else timeout
         self._wait_all(self._at, self._count, timeout)
         self._under_way = False
-
-    def _start_each(self) -> None:
-        receives = [self._owner.irecv(*message) for message in self._receives]
-        self._one_by_one = receives + [self._owner.isend(*message) for message in self._sends]
-        self._owner.start()
-
-    def _wait_each(self, timeout: float | None = None) -> None:
-        self._owner.wait(self._one_by_one, timeout)
 
     def close(self) -> None:
         """Free the messages, between rounds; open ones are freed with the gang."""

@@ -80,9 +80,9 @@ class SingleRank:
 
     def persistent(
         self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
-    ) -> _Persistent:
+    ) -> RepeatedMessages:
         """Set up repeated messages, each (array, rank, tag)."""
-        return _Persistent(self, sends, receives)
+        return RepeatedMessages(self, sends, receives)
 
     def start(self) -> None:
         """Do nothing: no message is pending."""
@@ -187,20 +187,24 @@ class SingleRank:
             self._report({"metrics": metrics})
 
 
-class _Persistent:
+class RepeatedMessages:
+    """Messages in the same arrays each time, sent one by one."""
+
     def __init__(
-        self, owner: SingleRank, sends: Sequence[Message], receives: Sequence[Message]
+        self, owner: AnyCommunicator, sends: Sequence[Message], receives: Sequence[Message]
     ) -> None:
         self._owner, self._sends, self._receives = owner, sends, receives
+        self._open: list[Requests] = []
 
     def start(self) -> None:
-        for message in self._receives:
-            self._owner.irecv(*message)
-        for message in self._sends:
-            self._owner.isend(*message)
+        """Start one round; its arrays must not change until ``wait``."""
+        self._open = [self._owner.irecv(*message) for message in self._receives]
+        self._open += [self._owner.isend(*message) for message in self._sends]
+        self._owner.start()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return at once: the round is done."""
+        """Return when the round is done: received and sent."""
+        self._owner.wait(self._open, timeout)
 
     def close(self) -> None:
         """Release nothing."""

@@ -76,35 +76,24 @@ def gpu() -> bool:
     wanted = dask.config.get("penstock.device", "auto")
     if wanted == "auto" and dask.config.get("dataframe.backend", None) == "cudf":
         wanted = "gpu"
-    return computes_on_gpu(
-        wanted,
-        name="penstock.device in Dask's configuration",
-        asker="Dask's configuration (penstock.device or dataframe.backend)",
-        otherwise="set penstock.device to cpu",
-    )
+    return computes_on_gpu(wanted)
 
 
-def computes_on_gpu(
-    wanted: str,
-    *,
-    name: str = "option --device",
-    asker: str = "--device gpu",
-    otherwise: str = "use --device cpu",
-) -> bool:
+def computes_on_gpu(wanted: str) -> bool:
     """Return whether this process computes on a GPU, if auto, cpu or gpu is ``wanted``.
 
-    ``gpu`` is an error without a usable one; the names are for its message.
+    ``gpu`` is an error without a usable one.
     """
     if wanted not in _DEVICES:
-        raise UsageError(name, expected="auto, cpu or gpu", got=repr(wanted))
+        raise UsageError("the device is wrong", expected="auto, cpu or gpu", got=repr(wanted))
     if wanted == "cpu":
         return False
     found = look()
     if wanted == "gpu" and not found.used:
         raise MissingExtra(
-            f"{asker} requires a GPU, and {found.host} has no usable one",
+            f"the device gpu is requested, and {found.host} has no usable one",
             got=found.reason,
-            remedy=f"{found.remedy}, or {otherwise}",
+            remedy=f"{found.remedy}, or choose the device cpu",
         )
     return found.used
 

@@ -85,12 +85,7 @@ def _wave(task: PartitionedWalk, first: int, numbers: Sequence[int], ranks: int)
     return Wave(tuple(files), tuple(bounds))
 
 
-def memory_of_part(
-    manifest: PartitionManifest,
-    spec: WalkGraphSpec,
-    files: FileRanges,
-    wave_bytes: int = WAVE_BYTES,
-) -> int:
+def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: FileRanges) -> int:
     """Return the approximate memory of the rank with the largest part, on a device or host.
 
     If ranks compute on GPUs, the host needs no more than that.
@@ -105,7 +100,7 @@ def memory_of_part(
     # assignment and local, and values of every node for an expression
     nodes = manifest.nodes * (4 + ids.itemsize + 4 * spec.labels + 4 * spec.degrees)
     path = spec.rules.length * ids.itemsize
-    slots = files.each * _files_of_wave(files.each * path, wave_bytes, manifest.k)
+    slots = files.each * _files_of_wave(files.each * path, WAVE_BYTES, manifest.k)
     # Paths that this rank knows, received ones, and those being written; walkers, packed, sorted,
     # and received.
     return rows + nodes + slots * (3 * path + 4 * 4 * record_words(ids))
