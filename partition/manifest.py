@@ -63,11 +63,6 @@ class PartitionManifest(Content):
         if len(self.parts) != self.k:
             raise ValueError(f"{len(self.parts)} parts although k is {self.k}")
 
-    def check_files(self, root: Path) -> None:
-        """Raise unless every listed file exists with its size (contents are not read)."""
-        for entry in self.files.values():
-            entry.check_size(root, listed_in=FILE_NAME, remedy=AGAIN)
-
     def check_graph(self, root: Path, graph: Path) -> None:
         """Raise if ``graph`` has changed since the partition in ``root`` was made."""
         got = graph_digest(graph)

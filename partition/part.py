@@ -32,6 +32,7 @@ from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length, check_rows
 from penstock.csr import CSR
 from penstock.errors import UsageError
+from penstock.files import check_sums
 from penstock.graph import SPLITS, Graph, load_features, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
@@ -171,8 +172,7 @@ class Partition:
         CorruptFile
             Names the first wrong file.
         """
-        for entry in self.manifest.files.values():
-            entry.check_sum(self.path, remedy=AGAIN)
+        check_sums(self.path, self.manifest.files.values(), remedy=AGAIN)
 
 
 def partitions(graph: Graph) -> list[Path]:

@@ -172,6 +172,11 @@ class Content:
     def check(self) -> None:
         """Raise ValueError or KeyError if values contradict each other."""
 
+    def check_files(self, root: Path) -> None:
+        """Raise unless every listed file exists with its size (contents are not read)."""
+        for entry in self.files.values():  # type: ignore[attr-defined]
+            entry.check_size(root, listed_in=self.format.file, remedy=self.format.restore)
+
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:

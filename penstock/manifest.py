@@ -23,7 +23,7 @@ FORMAT = Format(
     file=FILE_NAME,
     thing="graph",
     make="Point to a directory that penstock etl or penstock generate wrote",
-    restore="Restore the file or make the graph again with penstock etl",
+    restore=COPY_AGAIN,
     absent=NotAGraph,
     foreign=NotAGraph,
 )
@@ -147,8 +147,3 @@ class Manifest(Content):
         for name in ("indptr", "indices"):
             if name not in self.dtypes:
                 raise KeyError(f"dtypes.{name}")
-
-    def check_files(self, root: Path) -> None:
-        """Raise unless every listed file exists with its size (contents are not read)."""
-        for entry in self.files.values():
-            entry.check_size(root, listed_in=FILE_NAME, remedy=COPY_AGAIN)

@@ -131,29 +131,25 @@ class LocalCopies:
 def make_room(folder: Path, size: int, purpose: str) -> None:
     """Remove unused copies, longest unused first, until ``size`` bytes are free."""
     for partial in folder.glob(".*.partial"):  # its process was killed
-        _remove(folder / partial.name.removeprefix(".").removesuffix(".partial"), whole=False)
+        _remove(folder / partial.name.removeprefix(".").removesuffix(".partial"))
     oldest = sorted(folder.glob("*.lock"), key=_last_used)
     while oldest and shutil.disk_usage(folder).free < size:
-        _remove(oldest.pop(0).with_suffix(""), whole=True)
+        _remove(oldest.pop(0).with_suffix(""))
     need_disk(folder, size, purpose)
 
 
-def _remove(copy: Path, *, whole: bool) -> None:
+def _remove(copy: Path) -> None:
     """Remove a copy, complete or not, unless it is in use."""
     lock_path = copy.with_name(f"{copy.name}.lock")
     alone = try_lock(lock_path)
     if alone is None:
         return
-    if whole and copy.is_dir():
-        copy.rename(_partial(copy))  # at once: half a copy must not have this name
-    shutil.rmtree(_partial(copy), ignore_errors=True)
-    if not copy.is_dir():
-        lock_path.unlink(missing_ok=True)
-    alone.release()
-
-
-def _partial(copy: Path) -> Path:
-    return copy.with_name(f".{copy.name}.partial")
+    partial = copy.with_name(f".{copy.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if copy.is_dir():
+        copy.rename(partial)  # at once: half a copy must not have this name
+        shutil.rmtree(partial, ignore_errors=True)
+    alone.release(remove=True)
 
 
 def _last_used(lock_path: Path) -> float:

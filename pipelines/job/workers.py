@@ -68,8 +68,8 @@ class Workers:
         **shared: Any,
     ) -> list[Any]:
         """Run ``step(*call, **shared)`` for every call, as independent tasks: see ``run_tasks``."""
-        how = {"sizes": sizes, "unit": unit, "quiet": self.quiet}
-        return run_tasks(self._pool or self.client, title, step, calls, **how, **shared)
+        client, quiet = self._pool or self.client, self.quiet
+        return run_tasks(client, title, step, calls, sizes=sizes, unit=unit, quiet=quiet, **shared)
 
     def ranks(
         self,
