@@ -7,7 +7,6 @@ thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from penstock.files import FileEntry, link_same, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition.base import Base
-from penstock.partition.build.columns import GrowingArray, Spool
+from penstock.partition.build.columns import GrowingArray, Spool, save_arrays
 from penstock.partition.manifest import PartEntry
 from penstock.partition.build.node_data import write_features, write_labels
 from penstock.partition.part import part_folder
@@ -52,7 +51,6 @@ def build_parts(
     root: Path,
     *,
     base: Base | None = None,
-    threads: int | None = None,
     quiet: bool = True,
 ) -> tuple[list[PartEntry], list[FileEntry]]:
     """Write every part of ``graph`` under ``root``; return their counts and files.
@@ -60,18 +58,17 @@ def build_parts(
     parts  (nodes,) int32 in 0 .. k - 1
     base   yesterday's partition: what is the same is linked
     """
-    layout = _Layout.of(graph, parts, k)
-    builder = _Builder(graph, layout, root, base, threads)
+    builder = _Builder(graph, parts, k, root, base)
     total = 2 * graph.num_edges
     with Progress("build parts", total=total, unit="edges", quiet=quiet) as progress:
         builder.spool_rows(progress)
         builder.renumber(progress)
     builder.write_sends()
-    builder.files += write_features(graph, layout.owned, root)
-    builder.files += write_labels(graph, layout.owned, root)
+    builder.files += write_features(graph, builder.owned, root)
+    builder.files += write_labels(graph, builder.owned, root)
     builder.files += [
         save_npy(root, "assignment.npy", parts),
-        save_npy(root, "local.npy", layout.local),
+        save_npy(root, "local.npy", builder.local),
     ]
     if base is not None:
         old = base.partition
@@ -79,49 +76,32 @@ def build_parts(
     return builder.entries(), builder.files
 
 
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """The nodes that each part owns, ascending, and the position of each node among them."""
+class _Builder:
+    """Writes parts.
 
-    parts: Array
-    owned: list[Array]
-    local: Array
+    owned  the nodes that each part owns, ascending
+    local  (nodes,) the position of each node among them
+    """
 
-    @staticmethod
-    def of(graph: Graph, parts: Array, k: int) -> _Layout:
+    def __init__(self, graph: Graph, parts: Array, k: int, root: Path, base: Base | None) -> None:
+        self._graph, self._parts, self._k, self._root = graph, parts, k, root
         ids = id_dtype(graph.num_nodes)
         # NumPy sorts 16-bit integers by radix, in linear time.
         keys = parts.astype(np.int16) if k < 1 << 15 else parts
         order = np.argsort(keys, kind="stable").astype(ids)
-        starts = offsets_of(np.bincount(parts, minlength=k))
-        local = np.empty(graph.num_nodes, ids)
-        owned = np.split(order, starts[1:-1])
-        for nodes in owned:
-            local[nodes] = np.arange(len(nodes), dtype=ids)
-        return _Layout(parts, owned, local)
-
-
-class _Builder:
-    def __init__(
-        self,
-        graph: Graph,
-        layout: _Layout,
-        root: Path,
-        base: Base | None,
-        threads: int | None,
-    ) -> None:
-        self._graph, self._layout, self._root = graph, layout, root
-        self._threads = threads
-        self._k = len(layout.owned)
+        self.owned = np.split(order, offsets_of(np.bincount(parts, minlength=k))[1:-1])
+        self.local = np.empty(graph.num_nodes, ids)
+        for nodes in self.owned:
+            self.local[nodes] = np.arange(len(nodes), dtype=ids)
         self._columns = [n for n in graph.manifest.dtypes if n not in ("indptr", "indices")]
-        self._kernels = kernel("halo", layout.parts)
+        self._kernels = kernel("halo", parts)
         self._ghosts: list[Array] = [np.empty(0)] * self._k
         self._cut = np.zeros(self._k, np.int64)
         self._sends = np.zeros(self._k, np.int64)
         self.files: list[FileEntry] = []
         self._changed = []  # the parts to build
-        for rank, owned in enumerate(layout.owned):
-            if base is None or not base.stays(rank, owned, layout.parts):
+        for rank, owned in enumerate(self.owned):
+            if base is None or not base.stays(rank, owned, parts):
                 self._changed.append(rank)
                 continue
             self.files += base.link_rows(rank, root)
@@ -143,13 +123,13 @@ class _Builder:
             first, stop = shard.first_row, shard.first_row + shard.rows
 
             def append(rank: int, shard: Any = shard, first: int = first, stop: int = stop) -> None:
-                owned = self._layout.owned[rank]
+                owned = self.owned[rank]
                 rows = owned[slice(*np.searchsorted(owned, [first, stop]))] - first
                 for name, spool in self._spools[rank].items():
                     column = getattr(shard, name)
                     spool.append(self._kernels.gather_rows(shard.indptr, rows, column))
 
-            spread(append, self._changed, self._threads)
+            spread(append, self._changed)
             progress.advance(shard.edges)
 
     def renumber(self, progress: Progress) -> None:
@@ -157,12 +137,12 @@ class _Builder:
 
         def work(rank: int) -> None:
             self._renumber_part(rank)
-            progress.advance(int(self._graph.degrees[self._layout.owned[rank]].sum()))
+            progress.advance(int(self._graph.degrees[self.owned[rank]].sum()))
 
-        spread(work, self._changed, self._threads)
+        spread(work, self._changed)
 
     def _renumber_part(self, rank: int) -> None:
-        parts, owned, folder = self._layout.parts, self._layout.owned[rank], part_folder(rank)
+        parts, owned, folder = self._parts, self.owned[rank], part_folder(rank)
         spools = self._spools[rank]
         neighbours = spools["indices"].map()
         foreign = np.zeros(len(parts), bool)
@@ -201,21 +181,21 @@ class _Builder:
         self._ghosts[rank] = ghosts
         self.files += [column.close() for column in out.values()]
         named = {"indptr": indptr, "owned": owned, "ghosts": ghosts, "receive_starts": starts}
-        self._save(rank, named)
+        self.files += save_arrays(self._root, rank, named)
 
     def write_sends(self) -> None:
         """Write the rows that each part sends: ghosts of other parts that it owns."""
         wanted: list[list[Array]] = [[] for _ in range(self._k)]
         for ghosts in self._ghosts:
-            owners = self._layout.parts[ghosts]
+            owners = self._parts[ghosts]
             cuts = np.searchsorted(owners, np.arange(1, self._k))
-            for owner, nodes in enumerate(np.split(self._layout.local[ghosts], cuts)):
+            for owner, nodes in enumerate(np.split(self.local[ghosts], cuts)):
                 wanted[owner].append(nodes)
         for rank, lists in enumerate(wanted):
             starts = offsets_of(np.array([len(nodes) for nodes in lists]))
             self._sends[rank] = starts[-1]
             named = {"send": np.concatenate(lists), "send_starts": starts}
-            self._save(rank, named)
+            self.files += save_arrays(self._root, rank, named)
 
     def entries(self) -> list[PartEntry]:
         return [
@@ -226,11 +206,5 @@ class _Builder:
                 cut=int(self._cut[rank]),
                 sends=int(self._sends[rank]),
             )
-            for rank, owned in enumerate(self._layout.owned)
-        ]
-
-    def _save(self, rank: int, arrays: dict[str, Array]) -> None:
-        folder = part_folder(rank)
-        self.files += [
-            save_npy(self._root, f"{folder}/{name}.npy", array) for name, array in arrays.items()
+            for rank, owned in enumerate(self.owned)
         ]

@@ -1,4 +1,4 @@
-"""Growing files: a column written piece by piece and hashed meanwhile."""
+"""Arrays of parts: written whole, or piece by piece and hashed meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import FileEntry, npy_header
+from penstock.files import FileEntry, npy_header, save_npy
+from penstock.partition.part import part_folder
+
+
+def save_arrays(root: Path, rank: int, arrays: dict[str, Array]) -> list[FileEntry]:
+    """Write arrays of a part, by name."""
+    return [
+        save_npy(root, f"{part_folder(rank)}/{name}.npy", array) for name, array in arrays.items()
+    ]
 
 
 class Spool:

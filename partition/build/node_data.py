@@ -9,9 +9,9 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy, lists_of
-from penstock.files import FileEntry, save_npy
+from penstock.files import FileEntry
 from penstock.graph import Graph
-from penstock.partition.build.columns import GrowingArray
+from penstock.partition.build.columns import GrowingArray, save_arrays
 from penstock.partition.part import part_folder
 from penstock.threads import spread
 
@@ -51,9 +51,8 @@ def _write_sparse(graph: Graph, owned: list[Array], root: Path) -> list[FileEntr
     entries: list[FileEntry] = []
     for rank, ids in enumerate(owned):
         matrix = graph.features(ids)
-        for name in ("indptr", "indices", "data"):
-            path = f"{part_folder(rank)}/features.{name}.npy"
-            entries.append(save_npy(root, path, getattr(matrix, name)))
+        named = {f"features.{n}": getattr(matrix, n) for n in ("indptr", "indices", "data")}
+        entries += save_arrays(root, rank, named)
     return entries
 
 
@@ -71,10 +70,7 @@ def write_labels(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry
 
 
 def _write_rows(values: Array, name: str, owned: list[Array], root: Path) -> list[FileEntry]:
-    return [
-        save_npy(root, f"{part_folder(rank)}/{name}.npy", values[ids])
-        for rank, ids in enumerate(owned)
-    ]
+    return [save_arrays(root, rank, {name: values[ids]})[0] for rank, ids in enumerate(owned)]
 
 
 def _write_lists(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
@@ -85,6 +81,5 @@ def _write_lists(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry
     for rank, ids in enumerate(owned):
         indptr, indices, labelled = lists_of(column.take(pa.array(ids)))
         named = {"labelled": labelled, "labels.indptr": indptr, "labels.indices": indices}
-        for name, array in named.items():
-            entries.append(save_npy(root, f"{part_folder(rank)}/{name}.npy", array))
+        entries += save_arrays(root, rank, named)
     return entries

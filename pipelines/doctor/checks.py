@@ -23,8 +23,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from penstock.errors import pip_install
+from penstock.errors import PenstockError, pip_install
 from penstock.limits import SMALLEST_LIMIT, available_memory, cores, total_memory
+from penstock.locks import is_locked, try_lock
 from penstock.options import options
 from penstock.sizes import format_bytes, free_disk
 from penstock.versions import versions
@@ -332,20 +333,12 @@ def _bandwidth(folder: str, most: int, seconds: float) -> tuple[float, float, bo
 
 def _can_lock(folder: str) -> bool:
     """Return whether a lock of a file in the folder is refused to a second holder."""
-    import fcntl
-
-    with (
-        tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first,
-        Path(first.name).open("rb") as second,
-    ):
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".penstock-doctor-") as own:
         try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
+            held = try_lock(Path(own, "lock"))
+        except (OSError, PenstockError):
             return False
-    return False
+        return held is not None and is_locked(Path(own, "lock"))
 
 
 def _driver() -> str:
