@@ -46,11 +46,11 @@ def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
     return DeviceHostFile, {"device_memory_limit": limit, "memory_limit": memory_limit}
 
 
-def near_cores() -> set[int] | None:
-    """Return the cores next to this process' GPU that it may use; None: unknown."""
+def stay_near_gpu() -> None:
+    """Run this process, and threads it starts later, on the cores next to its GPU, if known."""
     gpu = _own_gpu()
     if gpu is None or find_spec("dask_cuda") is None:
-        return None
+        return
     from dask_cuda.utils import get_cpu_affinity
 
     try:
@@ -58,15 +58,9 @@ def near_cores() -> set[int] | None:
             warnings.simplefilter("error")  # a warning means that it does not know
             near = set(get_cpu_affinity(gpu))
     except Exception:  # also errors of its own messages, and of the driver
-        return None
+        return
     # mpiexec, srun or a container may have chosen cores.
-    return near & os.sched_getaffinity(0) or None
-
-
-def stay_near_gpu() -> None:
-    """Run this process, and threads it starts later, on the cores next to its GPU."""
-    cores = near_cores()
-    if cores is not None:
+    if cores := near & os.sched_getaffinity(0):
         os.sched_setaffinity(0, cores)
 
 
