@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,7 +169,7 @@ def run_metis(
     estimated = math.ceil(_seconds(len(graph.indices)))
     try:
         with Progress("METIS", total=estimated, unit="s", quiet=quiet) as progress:
-            answer, complaint = _answer(process, progress, Idle(process.pid, timeout))
+            answer, complaint = _answer(process, progress, timeout)
     finally:
         process.kill()
         process.wait()
@@ -181,48 +181,32 @@ def run_metis(
     return parts, int(json.loads(answer)["cut"])
 
 
-def _answer(process: subprocess.Popen[str], progress: Progress, idle: Idle) -> tuple[str, str]:
+def _answer(process: subprocess.Popen[str], progress: Progress, timeout: float) -> tuple[str, str]:
+    """Return what METIS' process prints; MetisError if it has not computed for ``timeout`` seconds.
+
+    Computing is all that it does, but if it is ready to run on a busy machine, or waits for a disk,
+    it may wait for long.
+    """
+    import psutil
+
+    metis, cpu, idle = psutil.Process(process.pid), -1.0, 0.0
     begun = last = time.monotonic()
     while True:
         try:
             return process.communicate(timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
             progress.advance(int(time.monotonic() - begun) - progress.done)
+        with suppress(psutil.Error):  # it has ended
+            status, times, before = metis.status(), metis.cpu_times(), cpu
+            cpu = times.user + times.system
+            waits = status in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
             # Time in which this process itself was stopped, as after Ctrl-Z, does not count.
-            idle.look(min(time.monotonic() - last, 2 * _LOOK_EVERY))
-            last = time.monotonic()
-
-
-class Idle:
-    """For how long METIS' process has not computed, which is all that it does.
-
-    A process that is ready to run on a busy machine, or waits for a disk, may wait for long.
-    """
-
-    def __init__(self, pid: int, timeout: float) -> None:
-        import psutil
-
-        self._process, self._timeout = psutil.Process(pid), timeout
-        self._cpu, self._seconds = -1.0, 0.0
-
-    def look(self, passed: float) -> None:
-        """Check it, ``passed`` seconds after the last check; raise MetisError if idle too long."""
-        import psutil
-
-        try:
-            status, times = self._process.status(), self._process.cpu_times()
-        except psutil.Error:  # it has ended
-            return
-        cpu = times.user + times.system
-        if cpu != self._cpu or status in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
-            self._cpu, self._seconds = cpu, 0.0
-            return
-        self._seconds += passed
-        if self._seconds > self._timeout:
-            raise MetisError(
-                f"METIS (process {self._process.pid}, {status}) was killed after "
-                f"{self._timeout:.3g} s without computing"
-            )
+            passed = min(time.monotonic() - last, 2 * _LOOK_EVERY)
+            idle = 0.0 if waits or cpu != before else idle + passed
+            if idle > timeout:
+                what = f"METIS (process {process.pid}, {status}) was killed"
+                raise MetisError(f"{what} after {timeout:.3g} s without computing")
+        last = time.monotonic()
 
 
 def row_pieces(graph: Graph) -> Iterator[CSR]:
