@@ -154,9 +154,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             "R-MAT",
             rmat(folder / "edges", edges, scale),
             edges,
-            {"threads": (8.1, 1.1), "local": (5.3, 0.48)},
+            {"threads": (2.6, 1.1), "local": (1.9, 0.25)},
         ),
-        ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.0, 0.55)}),
+        ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.2, 0.55)}),
     ):
         peer = partial(polars, PEER, source, folder / "theirs")
         for cluster, (full, quick) in ratios.items():
@@ -171,7 +171,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 (count, "edges"),
                 needs=[installed("polars")],
             )
-    for order, full, quick in (("by graph", 1.9, 0.6), ("shuffled", 1.9, 0.9)):
+    for order, full, quick in (("by graph", 1.7, 0.35), ("shuffled", 1.7, 0.35)):
         source = folder / order.replace(" ", "-")
         rows = zoo(source, given.graphs, shuffled=order == "shuffled")
         yield Case(
