@@ -339,6 +339,7 @@ class Job(Generic[R]):
         options = given_options(call.options, passing=self.passing) if call.options else {}
         names = self.varying(call.options) if callable(self.varying) else self.varying
         varying = {name: options.pop(name) for name in names if name in options}
+        stamps |= {str(one): file_stamp(one) for one in self._base(call)}
         inputs = {**({} if source is None else source.stamps()), **stamps}
         found = {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
         return {**found, **({"varying": varying} if varying else {})}
@@ -346,6 +347,11 @@ class Job(Generic[R]):
     def _named(self, call: Call) -> list[Path]:
         named = (getattr(call.options, name) for name in self.files)
         return [Path(one) for one in named if one and isinstance(one, str | Path)]
+
+    def _base(self, call: Call) -> list[Path]:
+        """Return the manifest of yesterday's output, which ``--overwrite`` may replace."""
+        base = getattr(call.options, "base", None)
+        return [] if base is None else sorted(Path(base).glob("[!.]*.json"))
 
     def _open(
         self, context: Context, given: list[Any], call: Call
@@ -363,8 +369,9 @@ class Job(Generic[R]):
         out = client_path(given[-1]) if self.into is None else self.into(source, call.options)
         identity = self._identity(source, call)
         if self.into is None:
+            own = () if source is None else source.stamps()
             searched = [] if self.reads is None else self.reads.searched(source)
-            refuse_own_input(out, [*identity["inputs"], *self._named(call)], searched=searched)
+            refuse_own_input(out, [*own, *self._named(call)], searched=searched)
         made = {"file": FileOutput, "run": RunOutput}.get(self.writes, Output)(
             out,
             kind=self.writes,

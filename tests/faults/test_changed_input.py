@@ -119,6 +119,35 @@ def test_a_file_that_an_option_names(line, name, given, commands, tmp_path):
     assert path.name in said
 
 
+BASES = ["walk {0}/graph {1}", "similar {0}/vectors --all {1}", "gnn predict {0}/run {1}"]
+
+
+@pytest.mark.parametrize("line", BASES)
+def test_a_base(line, given, commands, tmp_path):
+    home, base = tmp_path / "home", tmp_path / "base"
+    home.mkdir()
+    assert run([*line.format(given, base).split(), "--cluster", "threads", "-q"]) == 0
+    words = [*line.format(given, home / "out").split(), "--cluster", "threads", "--base", str(base)]
+
+    def another():
+        shutil.copytree(base, f"{base}.other")
+
+    another()
+    code, said = commands.run(words, home, 3, "change", base)
+    assert code == 1, said
+    assert base.name in said
+    assert not (home / "out").exists()
+    if line.startswith("gnn"):  # which keeps nothing of an interrupted run
+        return
+    assert commands.run(words, home, 8, "kill")[0] == -9
+    another()
+    shutil.rmtree(base)
+    Path(f"{base}.other").rename(base)
+    code, said = commands.run([*words, "--resume"], home)
+    assert code == 2, said
+    assert base.name in said
+
+
 def test_a_url():
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/stamps/e.csv", b"1,2\n")
