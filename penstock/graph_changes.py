@@ -61,6 +61,21 @@ def _check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None
             raise another_kind(path, what, old, new)
 
 
+def same_nodes(before: Graph, now: Graph) -> Array:
+    """Return which nodes of ``now`` have the user's id of that node ``before``: (nodes,) bool.
+
+    Raise if the graphs are of different kinds.
+    """
+    from penstock.splits import id_keys
+
+    _check_kind(before.path, _kind_of(before), _kind_of(now))
+    both = min(before.num_nodes, now.num_nodes)
+    keys = (id_keys(one.user_ids())[:both] for one in (before, now))
+    found = np.zeros(now.num_nodes, bool)
+    found[:both] = np.equal(*keys)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class RowPrints:
     """64 bits of each node's row, and of its user's id, which an output keeps of its graph.

@@ -58,7 +58,7 @@ def build_parts(
     parts  (nodes,) int32 in 0 .. k - 1
     base   yesterday's partition: what is the same is linked
     """
-    builder = _Builder(graph, parts, k, root, base)
+    builder = _Builder(graph, parts, k, root)
     total = 2 * graph.num_edges
     with Progress("build parts", total=total, unit="edges", quiet=quiet) as progress:
         builder.spool_rows(progress)
@@ -83,7 +83,7 @@ class _Builder:
     local  (nodes,) the position of each node among them
     """
 
-    def __init__(self, graph: Graph, parts: Array, k: int, root: Path, base: Base | None) -> None:
+    def __init__(self, graph: Graph, parts: Array, k: int, root: Path) -> None:
         self._graph, self._parts, self._k, self._root = graph, parts, k, root
         ids = id_dtype(graph.num_nodes)
         # NumPy sorts 16-bit integers by radix, in linear time.
@@ -99,14 +99,6 @@ class _Builder:
         self._cut = np.zeros(self._k, np.int64)
         self._sends = np.zeros(self._k, np.int64)
         self.files: list[FileEntry] = []
-        self._changed = []  # the parts to build
-        for rank, owned in enumerate(self.owned):
-            if base is None or not base.stays(rank, owned, parts):
-                self._changed.append(rank)
-                continue
-            self.files += base.link_rows(rank, root)
-            self._ghosts[rank] = base.partition.part(rank).ghosts
-            self._cut[rank] = base.partition.manifest.parts[rank].cut
 
     def spool_rows(self, progress: Progress) -> None:
         """Read the graph once and append each part's rows, columns as they are, to its spools."""
@@ -116,9 +108,9 @@ class _Builder:
                 name: Spool(self._root / part_folder(rank) / f"{name}.spool", dtypes[name])
                 for name in ("indices", *self._columns)
             }
-            for rank in self._changed
+            for rank in range(self._k)
         }
-        for number in range(self._graph.num_shards if self._changed else 0):
+        for number in range(self._graph.num_shards):
             shard = self._graph.shard(number)
             first, stop = shard.first_row, shard.first_row + shard.rows
 
@@ -129,7 +121,7 @@ class _Builder:
                     column = getattr(shard, name)
                     spool.append(self._kernels.gather_rows(shard.indptr, rows, column))
 
-            spread(append, self._changed)
+            spread(append, range(self._k))
             progress.advance(shard.edges)
 
     def renumber(self, progress: Progress) -> None:
@@ -139,7 +131,7 @@ class _Builder:
             self._renumber_part(rank)
             progress.advance(int(self._graph.degrees[self.owned[rank]].sum()))
 
-        spread(work, self._changed)
+        spread(work, range(self._k))
 
     def _renumber_part(self, rank: int) -> None:
         parts, owned, folder = self._parts, self.owned[rank], part_folder(rank)

@@ -148,21 +148,3 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             partition_graph(graph, k=K, base=base.path / f"partition/k{K}", method=method)
     assert not (graph.path / "partition").exists() or not any((graph.path / "partition").iterdir())
-
-
-def test_a_part_is_built_again_if_a_neighbour_goes_to_another_part(tmp_path: Path) -> None:
-    edges, ids = groups(np.random.default_rng(9)), np.arange(K * GROUP)
-    base = save(tmp_path / "g0", edges, ids)
-    parts = np.array(cut(base, None)[1].assignment)
-    both = np.concatenate([edges, edges[::-1]], axis=1)
-    near = both[0][(parts[both[0]] == 1) & (parts[both[1]] == 0)]
-    node = near[0]
-    away = (both[0] == node) & (parts[both[1]] != 0)
-    gone = away[: edges.shape[1]] | away[edges.shape[1] :]
-    new = np.flatnonzero(parts == 2)[:30]
-    edges = np.concatenate([edges[:, ~gone], [np.full(30, node), new]], axis=1)
-    ids[node] += 5000
-    graph = save(tmp_path / "g1", edges, ids)
-    report, after = cut(graph, base)
-    assert (report.made_by, after.assignment[node]) == ("base", 2)
-    assert_built(graph, after, tmp_path / "again")
