@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -527,7 +528,7 @@ def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:
                 # An empty array cannot be mapped.
                 with path.open("rb") as file:
                     array = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, TokenError) as error:
         raise CorruptFile(
             f"{path} is damaged", expected="an .npy array", got=str(error), remedy=remedy
         ) from error

@@ -261,7 +261,7 @@ class FlowRun:
                 turn.previous = self.state.keep_previous(stage) if stage.previous else None
                 if stage.incremental:
                     turn.why_whole = self.state.why_whole(stage, force=self.options.force)
-                resume = self.state.begin(stage, turn.made, self._by())
+                resume = self.state.begin(stage, turn.made, self._by(), based=turn.based)
                 turn.resume = resume and not self.options.force
                 outcome["began"], turn.began = time.time(), time.monotonic()
             outcome["state"] = State.RUNNING
@@ -296,6 +296,7 @@ class FlowRun:
                 self._display.end(stage.name)
                 self._display.say(f"{stage.name}: {error['what']}: made whole")
                 turn.why_whole, turn.resume = str(error["what"]), False
+                self.state.begin(stage, turn.made, self._by(), based=False)
                 return False
             if turn.attempt < stage.keys.retries and not answer.get("usage"):
                 self._display.end(stage.name)

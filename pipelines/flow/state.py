@@ -183,17 +183,21 @@ class FlowState:
             return "; ".join(made.differences(record["made"])) or _ENVIRONMENT
         return None if self._there(stage, record) else "its output was changed or removed"
 
-    def begin(self, stage: StageSpec, made: Made, by: dict[str, Any]) -> bool:
+    def begin(
+        self, stage: StageSpec, made: Made, by: dict[str, Any], *, based: bool = False
+    ) -> bool:
         """Note that a stage runs; return whether what was cut off of the same can be resumed.
 
-        by  who runs it
+        by     who runs it
+        based  whether it starts from its previous output
         """
         own_directory(self.folder)
         before, last = self.record(stage.name), self._last(stage)
         kept = {name: last[name] for name in _LAST if name in last}
-        body = {"key": made.key, "by": by, "last": kept}
+        body = {"key": made.key, "based": based, "by": by, "last": kept}
         save_json(self.folder / f"{stage.name}.json", body)
-        return not is_whole(before) and before.get("key") == made.key
+        same = (before.get("key"), before.get("based")) == (made.key, based)
+        return same and not is_whole(before)
 
     def end(
         self,

@@ -78,3 +78,17 @@ def test_a_rank_that_is_killed_costs_a_flow_nothing_but_time(tmp_path):
     for split in ("train", "valid", "test"):
         scores = [one["metrics"][split]["loss"] for one in (killed, whole)]
         assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_whole_run_that_is_killed_lets_the_next_night_begin(tmp_path):
+    home, text = tmp_path / "flow", "incremental: true\nstages:\n  g: {job: etl, input: e.csv}\n"
+    home.mkdir()
+    lines = "\n".join(f"{n},{(n * 7919) % 60000}" for n in range(300_000))
+    (home / "e.csv").write_text(f"src,dst\n{lines}\n")
+    assert ended(run(home, text))["state"] == "passed"
+    process = launch("run", "flow.yaml", "--json", "-q", "--force", cwd=home)
+    until((home / "flow/.g.partial/identity.json").exists, process, 300)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert ended(run(home, text))["state"] == "passed"
