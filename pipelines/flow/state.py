@@ -196,7 +196,7 @@ class FlowState:
         kept = {name: last[name] for name in _LAST if name in last}
         body = {"key": made.key, "based": based, "by": by, "last": kept}
         save_json(self.folder / f"{stage.name}.json", body)
-        same = (before.get("key"), before.get("based")) == (made.key, based)
+        same = (before.get("key"), before.get("based", False)) == (made.key, based)
         return same and not is_whole(before)
 
     def end(
