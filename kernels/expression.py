@@ -13,6 +13,8 @@ that is nearly the same in Python (for Numba) and C.
 from __future__ import annotations
 
 import ast
+import sys
+import textwrap
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,25 +46,9 @@ COMPARISONS = {
     ast.Eq: "==",
     ast.NotEq: "!=",
 }
-_FOREIGN = {
-    ast.Attribute: "an attribute (a dot)",
-    ast.Subscript: "an index in brackets",
-    ast.Lambda: "a function of its own (lambda)",
-    ast.NamedExpr: "an assignment",
-    ast.ListComp: "a comprehension",
-    ast.SetComp: "a comprehension",
-    ast.DictComp: "a comprehension",
-    ast.GeneratorExp: "a comprehension",
-    ast.List: "a list",
-    ast.Tuple: "a comma outside a function's parentheses",
-    ast.Set: "a set",
-    ast.Dict: "a dictionary",
-    ast.JoinedStr: "text",
-    ast.Starred: "a star before an argument",
-}
 _KNOWN = (
-    f"the names {', '.join(NAMES)}; the functions {', '.join(FUNCTIONS)}; numbers, + - * / // % **,"
-    " comparisons, and, or, not, ... if ... else ..."
+    f"the names {', '.join(NAMES)}; min and max of two or more; abs(x), exp(x), log(x), sqrt(x),"
+    " floor(x), pow(x, y); numbers, + - * / // % **, comparisons, and, or, not, ... if ... else ..."
 )
 
 Choose = Callable[[str, str, str], str]
@@ -128,83 +114,45 @@ class Expression:
 
 def _parsed(text: str) -> ast.expr:
     if len(text) > MAX_CHARACTERS:
-        got = f"{len(text)}"
-        raise _wrong(text, "is too long", f"at most {MAX_CHARACTERS} characters", got)
+        raise _wrong(text, f"has more than {MAX_CHARACTERS} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "2if" is odd, but unambiguous
             return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        place = f" near character {error.offset}" if error.offset else ""
-        raise _wrong(text, f"is not an expression: {error.msg}{place}") from None
-    except (ValueError, RecursionError, MemoryError):  # a null byte; nested too deeply
-        raise _wrong(text, "cannot be read") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise _wrong(text, f"cannot be read: {getattr(error, 'msg', error)}") from None
 
 
 def _check(text: str, node: ast.expr, names: set[str], depth: int) -> None:
     if depth == 0:
-        raise _wrong(text, "is nested too deeply", f"at most {MAX_DEPTH} levels")
+        raise _wrong(text, f"has more than {MAX_DEPTH} levels")
+    children = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
     match node:
-        case ast.Constant(value=value):
-            _check_number(text, value)
+        case ast.Constant(value=int() | float() as value):
+            known = type(value) is not bool and abs(value) <= sys.float_info.max
         case ast.Name(id=name):
-            if name not in NAMES:
-                raise _wrong(text, f"names {name!r}, which is unknown")
+            known = name in NAMES
             names.add(name)
-        case ast.Call():
-            _check_call(text, node)
-        case ast.BinOp(op=operator) if type(operator) not in BINARY:
-            raise _wrong(text, "has an operator that is not allowed")
-        case ast.UnaryOp(op=operator) if not isinstance(operator, ast.USub | ast.Not):
-            raise _wrong(text, "has an operator that is not allowed")
-        case ast.Compare(ops=operators) if any(type(each) not in COMPARISONS for each in operators):
-            raise _wrong(text, "has a comparison that is not allowed")
-        case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.BoolOp() | ast.IfExp():
-            pass
+        case ast.Call(func=ast.Name(id=name), args=children, keywords=[]) if name in FUNCTIONS:
+            wanted = FUNCTIONS[name]
+            known = len(children) == wanted if wanted else len(children) > 1
+        case ast.BinOp(op=operator):
+            known = type(operator) in BINARY
+        case ast.UnaryOp(op=operator):
+            known = isinstance(operator, ast.USub | ast.Not)
+        case ast.Compare(ops=operators):
+            known = all(type(each) in COMPARISONS for each in operators)
         case _:
-            raise _wrong(
-                text,
-                f"has {_FOREIGN.get(type(node), 'a construct of Python')}; that is not allowed",
-            )
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
-            _check(text, child, names, depth - 1)
+            known = isinstance(node, ast.BoolOp | ast.IfExp)
+    if not known:
+        raise _wrong(text, f"has {ast.unparse(node)!r}, which is not known")
+    for child in children:
+        _check(text, child, names, depth - 1)
 
 
-def _check_number(text: str, value: object) -> None:
-    if type(value) not in (int, float):
-        raise _wrong(text, f"has {value!r}, which is not a number")
-    try:
-        if float(value) < float("inf"):  # type: ignore[arg-type]
-            return
-    except OverflowError:
-        pass
-    raise _wrong(text, "has a number that is too large")
-
-
-def _check_call(text: str, node: ast.Call) -> None:
-    if not isinstance(node.func, ast.Name):
-        raise _wrong(text, "calls something that is not a function's name")
-    name = node.func.id
-    if name not in FUNCTIONS:
-        raise _wrong(text, f"calls {name!r}, which is unknown")
-    if node.keywords:
-        raise _wrong(text, f"names an argument of {name}; that is not allowed")
-    wanted, got = FUNCTIONS[name], len(node.args)
-    if got != wanted if wanted else got < 2:
-        expected = f"{wanted or 'two or more'} in {name}()"
-        raise _wrong(text, "has a wrong number of arguments", expected, f"{got}")
-
-
-def _wrong(text: str, what: str, expected: str | None = None, got: str | None = None) -> UsageError:
-    text = text.strip()
-    shown = repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
-    return UsageError(
-        f"the weight expression {shown} {what}",
-        expected=expected,
-        got=got,
-        remedy=f"Known are {_KNOWN}",
-    )
+def _wrong(text: str, what: str) -> UsageError:
+    shown = repr(textwrap.shorten(text.strip(), _SHOWN))
+    return UsageError(f"the weight expression {shown} {what}", remedy=f"Known are {_KNOWN}")
 
 
 # -- sequence of assignments ----------------------------------------------------------------------
