@@ -24,7 +24,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
-from penstock.partition.assignment import METHODS, Assignment, check_parts, memory_for
+from penstock.partition.assignment import METHODS, check_parts, memory_for
 from penstock.partition.balance import Balance, even_out, fill_empty, part_loads
 from penstock.partition.base import Base
 from penstock.partition.metis import (
@@ -65,40 +65,33 @@ def assign(
     """Return which of ``k`` parts owns each node of ``graph``.
 
     base  yesterday's partition, whose nodes keep their parts unless the cut is too bad
-    how   as the fields of ``_Work``: seed, memory_limit, ...
+    how   fields of ``Assignment``: seed, memory_limit, ...
     """
     if k < 1:
         raise UsageError("a partition needs parts", expected="-k of at least 1", got=str(k))
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}", expected=f"one of {', '.join(METHODS)}")
     check_parts(graph, k)
-    work = _Work(graph, k, **how)
-    if k == 1:
-        work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")
-    elif base is None or not work.by_base(base):
-        getattr(work, f"by_{method}")()
-    assert work.parts is not None
-    moved = fill_empty(work.parts, graph.degrees, k)
-    if moved:
-        work.note("fill", "taken", f"{moved} empty parts got the lightest node of the largest")
-    return Assignment(
-        parts=work.parts,
-        made_by=work.made_by,
-        steps=tuple(work.steps),
-        balance=Balance.of(work.parts, graph.degrees, k),
-        metis_seconds=work.metis_seconds,
-    )
+    made = Assignment(graph, k, **how)
+    made.choose(method, base)
+    return made
 
 
-@dataclass
-class _Work:
-    """The phases of algorithm 4; the first that ``take``s ends it.
+@dataclass(eq=False)
+class Assignment:
+    """The part of each node; the first phase of algorithm 4 that ``take``s parts ends it.
 
-    memory_limit  bytes that METIS and refinement may use [default: nine tenths of what is
-                  available now]
-    passes        how often the streaming method reads the graph
-    time_limit    seconds that METIS may take, by estimate, if the method is ``auto``
-    timeout       seconds without computing after which METIS' process is killed
+    memory_limit   bytes that METIS and refinement may use [default: nine tenths of what is
+                   available now]
+    passes         how often the streaming method reads the graph
+    time_limit     seconds that METIS may take, by estimate, if the method is ``auto``
+    timeout        seconds without computing after which METIS' process is killed
+    parts          (nodes,) int32, each in 0 .. k - 1, none of them empty
+    made_by        the way that made them: one, base, metis-kway, metis-recursive, components,
+                   greedy, random, hash, streaming
+    steps          everything that was tried, in order: its phase, its outcome (taken, refused as
+                   out of bound, failed, skipped), and why
+    metis_seconds  that METIS itself took
     """
 
     graph: Graph
@@ -109,21 +102,36 @@ class _Work:
     time_limit: float = float("inf")
     timeout: float = SILENT
     quiet: bool = True
-    parts: Array | None = None
+    parts: Array = field(init=False)
     made_by: str = ""
     metis_seconds: float = 0.0
     metis_starved: bool = False
     steps: list[dict[str, str]] = field(default_factory=list)
     _packing: Array | None = None
 
-    def note(self, phase: str, outcome: str, why: str) -> None:
+    @property
+    def balance(self) -> Balance:
+        """The balance of nodes and of load."""
+        return Balance.of(self.parts, self.graph.degrees, self.k)
+
+    def choose(self, method: str, base: Base | None) -> None:
+        """Choose the parts by a method, or with a base by it if that is good enough."""
+        if self.k == 1:
+            self._take("one", np.zeros(self.graph.num_nodes, np.int32), "one part owns everything")
+        elif base is None or not self._by_base(base):
+            getattr(self, f"_by_{method}")()
+        moved = fill_empty(self.parts, self.graph.degrees, self.k)
+        if moved:
+            self._note("fill", "taken", f"{moved} empty parts got the lightest node of the largest")
+
+    def _note(self, phase: str, outcome: str, why: str) -> None:
         self.steps.append({"phase": phase, "outcome": outcome, "why": why})
 
-    def take(self, made_by: str, parts: Array, why: str) -> None:
+    def _take(self, made_by: str, parts: Array, why: str) -> None:
         self.parts, self.made_by = parts, made_by
-        self.note(made_by, "taken", why)
+        self._note(made_by, "taken", why)
 
-    def by_base(self, base: Base) -> bool:
+    def _by_base(self, base: Base) -> bool:
         """Keep the parts of known nodes, stream new ones; return whether the cut is good enough."""
         parts, degrees = base.known.copy(), self.graph.degrees
         new = parts < 0
@@ -146,35 +154,35 @@ class _Work:
         said += f"; {cut:.2%} of the edges are cut, and {base.whole_cut:.2%} at the last whole cut"
         good = Balance.of(parts, degrees, self.k).within(RELAXED) and cut <= most
         if good:
-            self.take("base", parts, f"{said}; it is cut whole above {most:.2%} or load {RELAXED}")
+            self._take("base", parts, f"{said}; it is cut whole above {most:.2%} or load {RELAXED}")
         else:
-            self.note("base", "refused", f"{said}; at most {most:.2%} and load {RELAXED}")
+            self._note("base", "refused", f"{said}; at most {most:.2%} and load {RELAXED}")
         return good
 
     # -- the methods ---------------------------------------------------------------------------
 
-    def by_auto(self) -> None:
+    def _by_auto(self) -> None:
         if self._pack(AIM, "no edge is cut, and the load is within METIS' aim"):
             return
         needed, limit = memory_needed(self.graph), self._memory()
         if needed > limit:
             why = f"METIS needs about {format_bytes(needed)}, {format_bytes(limit)} are allowed"
             self._skip_metis(why, "a larger --memory-limit allows METIS")
-            self.by_streaming()
+            self._by_streaming()
             return
         if not self._hubs_dominate():
             if self._takes_too_long():
-                self.by_streaming()
+                self._by_streaming()
                 return
             if self._metis(must=False):
                 return
             if self.metis_starved:
-                self.by_streaming()
+                self._by_streaming()
                 return
         if not self._pack(RELAXED, "no edge is cut"):
-            self.by_greedy()
+            self._by_greedy()
 
-    def by_metis(self) -> None:
+    def _by_metis(self) -> None:
         needed, limit = memory_needed(self.graph), self._memory()
         remedy = "Give --method streaming or auto, or raise --memory-limit"
         need_memory(needed, f"METIS of {self.graph.path}", remedy=remedy, limit=limit)
@@ -185,22 +193,22 @@ class _Work:
                 remedy="Give --method auto, which falls back to other methods",
             )
 
-    def by_components(self) -> None:
+    def _by_components(self) -> None:
         self._pack(float("inf"), "no edge is cut")
 
-    def by_greedy(self) -> None:
+    def _by_greedy(self) -> None:
         parts = kernel("greedy", self.graph.degrees).place_by_load(self.graph.degrees, self.k)
-        self.take("greedy", parts, f"heaviest node first: {self._balance(parts)}")
+        self._take("greedy", parts, f"heaviest node first: {self._balance(parts)}")
 
-    def by_random(self) -> None:
+    def _by_random(self) -> None:
         parts = scatter.random_parts(self.graph.num_nodes, self.k, self.seed)
-        self.take("random", parts, "a random permutation, cut into equal counts of nodes")
+        self._take("random", parts, "a random permutation, cut into equal counts of nodes")
 
-    def by_hash(self) -> None:
+    def _by_hash(self) -> None:
         parts = scatter.hashed_parts(self.graph, self.k, self.seed)
-        self.take("hash", parts, "by a hash of the user's id, the same in every day's graph")
+        self._take("hash", parts, "by a hash of the user's id, the same in every day's graph")
 
-    def by_streaming(self) -> None:
+    def _by_streaming(self) -> None:
         """Stream, then move nodes to the part of most of their neighbours, if memory allows."""
         parts = stream(self.graph, self.k, self._bound(AIM), self.passes, quiet=self.quiet)
         said = f"{self.passes} passes of Fennel: {self._balance(parts)}"
@@ -213,7 +221,7 @@ class _Work:
             with shared_adjacency(self.graph) as adjacency:
                 moved = self._moved(adjacency, parts, balances=False)
             said += f"; {moved:,} moves reach {self._balance(parts)}"
-        self.take("streaming", parts, said)
+        self._take("streaming", parts, said)
 
     def _takes_too_long(self) -> bool:
         seconds = seconds_needed(self.graph)
@@ -227,7 +235,7 @@ class _Work:
 
     def _skip_metis(self, why: str, instead: str) -> None:
         """Record the loss of quality, and print a short message at once."""
-        self.note("metis-kway", "skipped", f"{why}; {_GIVEN_UP}; {instead}")
+        self._note("metis-kway", "skipped", f"{why}; {_GIVEN_UP}; {instead}")
         if not self.quiet:
             print(f"Streams the graph: {why}", file=sys.stderr, flush=True)
 
@@ -253,7 +261,7 @@ class _Work:
                         quiet=self.quiet,
                     )
                 except MetisError as failure:
-                    self.note(path, "failed", str(failure))
+                    self._note(path, "failed", str(failure))
                     if failure.memory:
                         self.metis_starved = True
                         break
@@ -262,12 +270,12 @@ class _Work:
                     self.metis_seconds += time.monotonic() - started
                 why = self._improve(adjacency, parts, cut)
                 if Balance.of(parts, self.graph.degrees, self.k).within(ACCEPTED):
-                    self.take(path, parts, why)
+                    self._take(path, parts, why)
                     return True
-                self.note(path, "refused", f"{why}; at most {ACCEPTED} is accepted")
+                self._note(path, "refused", f"{why}; at most {ACCEPTED} is accepted")
                 best = path, parts, why
         if must and best is not None:
-            self.take(*best)
+            self._take(*best)
             return True
         return False
 
@@ -295,9 +303,9 @@ class _Work:
         balance = Balance.of(self._packing, self.graph.degrees, self.k)
         found = f"{self._components:,} components packed to {self._balance(self._packing)}"
         if balance.within(tolerance):
-            self.take("components", self._packing, f"{found}: {why}")
+            self._take("components", self._packing, f"{found}: {why}")
             return True
-        self.note("components", "refused", f"{found}; at most {tolerance} is accepted")
+        self._note("components", "refused", f"{found}; at most {tolerance} is accepted")
         return False
 
     def _packed_components(self) -> Array:
@@ -322,7 +330,7 @@ class _Work:
             f"{len(hubs)} nodes too heavy for any part touch {min(share, 1):.0%} of the edges, "
             "so that no cut can keep these together"
         )
-        self.note("metis-kway", "skipped", why)
+        self._note("metis-kway", "skipped", why)
         return True
 
     def _memory(self) -> int:

@@ -1,14 +1,11 @@
-"""The owner of each node, and how it was chosen."""
+"""The methods that choose the owner of each node, and their limits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.limits import available_memory
-from penstock.partition.balance import Balance
 from penstock.sizes import plural
 
 if TYPE_CHECKING:
@@ -33,23 +30,3 @@ def check_parts(graph: Graph, k: int) -> None:
             got=f"-k {k:,}" if nodes else "a graph without nodes",
             remedy="Give a smaller -k" if nodes else None,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """The part of each node, and how it was chosen.
-
-    parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
-    made_by the way that made it: one, metis-kway, metis-recursive, components, greedy, random,
-            hash, streaming
-    steps   everything that was tried, in order: its phase, its outcome (taken, refused as out of
-            bound, failed, skipped), and why
-    balance of nodes and of load
-    metis_seconds  that METIS itself took
-    """
-
-    parts: Array
-    made_by: str
-    steps: tuple[dict[str, str], ...]
-    balance: Balance
-    metis_seconds: float

@@ -84,7 +84,7 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
         method=options.method,
         made_by=assignment.made_by,
         seed=options.seed,
-        steps=assignment.steps,
+        steps=tuple(assignment.steps),
         nodes=graph.num_nodes,
         edges=graph.num_edges,
         directed=about.directed,

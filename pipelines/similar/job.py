@@ -40,6 +40,7 @@ from penstock.pipelines.similar.base import SimilarBase, save_vectors
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.similar.some import chosen_rows, rows_among
+from penstock.pipelines.tables.sources import stamp_of
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.indexes import index_bytes
 from penstock.pipelines.vectors.store import as_ids
@@ -70,7 +71,8 @@ _gpu = threading.Lock()  # one task at a time computes there
 class SimilarTask:
     """One run, for its tasks.
 
-    values, ids  files of the vectors and of their ids; version: of the vectors
+    values, ids  files of the vectors and of their ids
+    version      of the vectors and of the candidates
     among        file of the rows that may be neighbours; None: all
     index        file of the rows of the keys of their index; None: all pairs are compared
     base         earlier neighbours
@@ -127,7 +129,7 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     """Find the neighbours of one file's ids and write them; runs on a worker."""
     first, last = task.files.range(number)
     made = last - first
-    key = ("vectors", str(task.values), task.version)
+    key = ("vectors", str(task.values), task.version, task.index is None)
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         of = np.arange(first, last, dtype=np.int64)
         if task.index is not None:  # mapped by every task: usearch does not share it among threads
@@ -191,11 +193,12 @@ def write_neighbours(
     low, high = _ROWS_OF_FILE
     file = options.candidates
     among = None if file is None else rows_of_file(file, vectors.ids)
+    stamps = vectors.stamps() | ({} if file is None else {str(file): stamp_of(str(file))})
     near = count - 1 if among is None else len(among)
     task = SimilarTask(
         values=mapped or out.scratch / "vectors.npy",
         ids=out.scratch / "ids.parquet",
-        version=str(vectors.stamps()),
+        version=str(stamps),
         files=FileRanges(count, min(max(-(-count // _FILES), low), high)),
         k=min(options.k, near),
         cosine=options.metric == "cosine",

@@ -145,6 +145,16 @@ def cast_rows(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Array]:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts), bad
 
 
+def cast_or_null(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast an array; values that cannot be cast become null."""
+    import pyarrow as pa
+
+    try:
+        return cast_rows(array, kind)[0]
+    except pa.ArrowNotImplementedError:
+        return pa.nulls(len(array), kind)
+
+
 def nulls_of(array: pa.Array) -> Array:
     """Return a mask of the nulls."""
     if array.null_count == 0:

@@ -243,7 +243,9 @@ def find_ids(ids: pa.Array, wanted: Any) -> Array:
 
     asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
     if asked.type != ids.type:
-        asked = _cast(asked, ids.type)
+        from penstock.pipelines.tables.columns import cast_or_null
+
+        asked = cast_or_null(asked, ids.type)
     return positions(ids, asked)
 
 
@@ -257,18 +259,6 @@ def _as_arrow(wanted: Any) -> pa.Array:
         return pa.array(wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([str(one) for one in wanted])
-
-
-def _cast(asked: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return ids in the type of the vectors' ids; null if one cannot be converted."""
-    import pyarrow as pa
-
-    from penstock.pipelines.tables.columns import cast_rows
-
-    try:
-        return cast_rows(asked, kind)[0]
-    except pa.ArrowNotImplementedError:
-        return pa.nulls(len(asked), kind)
 
 
 def _plain(value: Any) -> Any:

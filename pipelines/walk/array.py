@@ -11,8 +11,6 @@ from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
 from penstock.errors import UsageError, warn
 from penstock.graph import Graph
-from penstock.kernels import kernel
-from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.limits import available_memory
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
@@ -20,12 +18,9 @@ from penstock.pipelines.walk.starts import checked_count, listed_starts, named
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import need_memory
 from penstock.temporary import TemporaryFolder
-from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
-from penstock.workers.walk.held import columns_of
+from penstock.workers.walk.held import columns_of, walk_on_threads
 from penstock.workers.walk.starts import numbers_of
-
-_BATCH_IDS = 1 << 20  # per thread at a time
 
 
 def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
@@ -64,7 +59,9 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     if on_gpu:
         return _on_gpu(graph, choice, numbers, starts)
     rows = choice.spec.build(columns_of(graph, choice.spec))
-    return _on_threads(rows, choice.spec.rules, numbers, starts)
+    paths = np.empty((len(starts), options.length), starts.dtype)
+    walk_on_threads(rows, choice.spec.rules, numbers, starts, paths)
+    return paths
 
 
 def _wanted_gpu(device: str) -> bool:
@@ -78,20 +75,6 @@ def _wanted_gpu(device: str) -> bool:
             f"{unused.remedy}, or give device='cpu'"
         )
     return gpu()
-
-
-def _on_threads(rows: WalkGraph, rules: WalkRules, numbers: Array, starts: Array) -> Array:
-    module = kernel("walk", rows.indptr)
-    paths = np.empty((len(starts), rules.length), starts.dtype)
-    size = max(1, _BATCH_IDS // rules.length)
-
-    def walk(first: int) -> None:
-        part = starts[first : first + size]
-        walks = numbers[first : first + size]
-        paths[first : first + len(part)] = module.walk(rows, rules, walks, part)
-
-    spread(walk, range(0, len(starts), size))
-    return paths
 
 
 def _on_gpu(graph: Graph, choice: SamplerChoice, numbers: Array, starts: Array) -> Array:

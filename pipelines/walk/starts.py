@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
 from penstock.csr import id_dtype
 from penstock.errors import InputError, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import MAX_WALKS, WALK_BITS
+from penstock.pipelines.tables.columns import cast_or_null
 from penstock.pipelines.tables.read import read_ids
 from penstock.pipelines.tables.sources import format_of
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.starts import Starts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _CHUNK = 1 << 22
 
@@ -58,7 +63,9 @@ def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:
     if options.starts is not None:
         return _known(graph, *_read(options.starts), options.starts)
     if options.start:
-        return _known(graph, list(options.start), range(1, len(options.start) + 1), None)
+        import pyarrow as pa
+
+        return _known(graph, pa.array(options.start), range(1, len(options.start) + 1), None)
     return None
 
 
@@ -74,26 +81,25 @@ def share(nodes: int, fraction: float, seed: int) -> Array:
     return np.concatenate([np.empty(0, np.int64), *chosen]).astype(id_dtype(nodes))
 
 
-def _read(path: Path) -> tuple[Any, Any]:
+def _read(path: Path) -> tuple[pa.Array, Any]:
+    """Return the ids of a file, and the line or row of each."""
+    import pyarrow.compute as pc
+
     if not path.is_file():
         raise InputError(f"the file of starts {path} does not exist")
     ids = read_ids(str(path))
     if format_of(str(path)) in ("parquet", "arrow"):
         return ids, range(1, len(ids) + 1)
-    lines = [line.strip() for line in ids.to_pylist()]
-    numbers = [i for i, line in enumerate(lines, 1) if line]
-    return [lines[i - 1] for i in numbers], numbers
+    ids = pc.utf8_trim_whitespace(ids)
+    rows = np.flatnonzero(as_numpy(pc.not_equal(ids, "")))
+    return ids.take(as_arrow(rows)), rows + 1
 
 
-def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
+def _known(graph: Graph, ids: pa.Array, lines: Any, path: Path | None) -> Array:
     """Return the internal ids; the error names an unknown one and its line."""
     if not len(ids):
         raise InputError(f"{path} names no start", expected="one id per line")
-    try:
-        found = graph.internal_ids(ids)
-    except UsageError:
-        # One of them is not of the ids' type.
-        found = np.array([_one(graph, name) for name in ids])
+    found = graph.internal_ids(cast_or_null(ids, graph.node_column("id").type))
     refuse_unknown(
         graph,
         found,
@@ -119,10 +125,3 @@ def refuse_unknown(graph: Graph, found: Array, shown: Callable[[int], str]) -> N
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
             remedy="Name the graph that has them, or drop unknown ids",
         )
-
-
-def _one(graph: Graph, name: str) -> int:
-    try:
-        return int(graph.internal_ids([name])[0])
-    except UsageError:
-        return -1

@@ -93,6 +93,23 @@ def test_neighbours_among_candidates(folder, values, tmp_path, metric):
         similar(folder, out=tmp_path / "none", **given)
 
 
+def test_workers_that_stay_search_among_the_candidates_of_each_run(folder, tmp_path):
+    found = []
+    with penstock.connect("local", workers=1, no_tls=True) as client:
+        for name, first in (("one", 0), ("two", 300)):
+            (tmp_path / name).write_text("".join(f"{3 * row + first}\n" for row in range(20)))
+            similar(
+                folder,
+                out=tmp_path / f"out-{name}",
+                k=5,
+                candidates=tmp_path / name,
+                cluster=client.scheduler.address,
+            )
+            found.append(pq.read_table(tmp_path / f"out-{name}")["neighbour"].to_numpy())
+    assert found[0].max() <= 57
+    assert found[1].min() >= 300
+
+
 @pytest.mark.parametrize(("metric", "limited"), [("cosine", True), ("dot", False)])
 def test_an_index_finds_nearly_all(tmp_path, metric, limited):
     pytest.importorskip("usearch")

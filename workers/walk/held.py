@@ -1,4 +1,4 @@
-"""The rows of a whole graph, which a worker keeps for all its walks."""
+"""The rows of a whole graph, which a worker keeps for all its walks, and walks on threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.graph import Graph
-from penstock.kernels.walk_rules import WalkGraph
+from penstock.kernels import kernel
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
+from penstock.threads import spread
 from penstock.workers.walk.rows import WalkGraphSpec
 
 if TYPE_CHECKING:
     from penstock.workers.plugin import Resources
+
+_BATCH_IDS = 1 << 18  # of a thread at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,3 +91,21 @@ def _with_nodes(
     if spec.labels:
         columns["labels"] = np.asarray(graph.labels(), np.int32)
     return columns
+
+
+def walk_on_threads(
+    rows: WalkGraph,
+    rules: WalkRules,
+    walks: Array,
+    starts: Array,
+    paths: Array,
+    threads: int | None = None,
+) -> None:
+    """Write the nodes of each walk to ``paths``, (walks, length); threads take batches of walks."""
+    module, size = kernel("walk", rows.indptr), max(1, _BATCH_IDS // rules.length)
+
+    def walk(first: int) -> None:
+        some = slice(first, first + size)
+        paths[some] = module.walk(rows, rules, walks[some], starts[some])
+
+    spread(walk, range(0, len(starts), size), threads)

@@ -38,7 +38,7 @@ class Starts:
             found: AnyArray = arrays.asarray(self._listed[listed])
             return found
         positions: AnyArray = arrays.arange(first, last, dtype=np.int64)
-        # A function, not an operator: see kernels/cuda/word2vec/tables.py.
+        # An operator between an array and a number would have CuPy import cupyx.scipy.
         arrays.remainder(positions, max(self.count, 1), out=positions)
         return positions.astype(id_dtype(self.nodes))
 

@@ -25,13 +25,11 @@ from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
-from penstock.threads import spread
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
-from penstock.workers.walk.held import held_rows
+from penstock.workers.walk.held import held_rows, walk_on_threads
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
-_BATCH_IDS = 1 << 18  # walks of a thread at a time
 # Share of the memory besides vectors that a corpus kept on a GPU may use.
 _RESIDENT_SHARE = 0.5
 # Words of the walks that count nodes, if the first walks of all starts have fewer. With one walk of
@@ -169,23 +167,19 @@ class WalkCorpus(Corpus):
     def read(self, epoch: int, first: int, last: int) -> Tokens:
         """Walk, on the device of the rows."""
         shift = 0 if self.same else epoch * self.sentences
-        module = kernel("walk", self.rows.indptr)
         arrays, length = arrays_of_device(), self.rules.length
         starts = self.starts.of(first, last, arrays)
         numbers = arrays.asarray(self.starts.numbers(first + shift, last + shift))
         if gpu():  # training reads rows unchanged
-            paths = module.walk(self.rows, self.rules, numbers, starts)
+            walk = kernel("walk", self.rows.indptr).walk
+            paths = walk(self.rows, self.rules, numbers, starts)
             return paths.astype(np.int32, copy=False), None
         offsets = np.arange(last - first + 1, dtype=np.int64) * length
         paths = np.empty((last - first, length), np.int32)
         begin, end = self._take_kept(epoch, first, last, paths)
-        size = max(1, _BATCH_IDS // length)
-
-        def walk(at: int) -> None:
-            some = slice(at, min(at + size, end))
-            paths[some] = module.walk(self.rows, self.rules, numbers[some], starts[some])
-
-        spread(walk, range(begin, end, size), self.threads)
+        some = slice(begin, end)
+        given = numbers[some], starts[some], paths[some]
+        walk_on_threads(self.rows, self.rules, *given, threads=self.threads)
         return paths.reshape(-1), offsets
 
     def _take_kept(self, epoch: int, first: int, last: int, paths: Array) -> tuple[int, int]:

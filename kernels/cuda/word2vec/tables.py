@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import cupy as cp
-import numpy as np
 
 from penstock.arrays import DeviceArray
-from penstock.kernels.cpu.word2vec.tables import noise_table as cpu_noise_table
+from penstock.kernels.cpu.word2vec import tables as cpu
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.streams import Stream
-from penstock.kernels.word2vec_rules import ALWAYS
 
 
 def start_rows(seed: int, words: DeviceArray, dimension: int) -> DeviceArray:
@@ -42,13 +40,10 @@ def count_words(tokens: DeviceArray, counts: DeviceArray) -> None:
 
 def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
     """Return the CPU's alias table, which draws words in proportion to ``counts**0.75``."""
-    chance, alias = cpu_noise_table(cp.asnumpy(counts))
+    chance, alias = cpu.noise_table(cp.asnumpy(counts))
     return cp.asarray(chance), cp.asarray(alias)
 
 
 def keep_thresholds(counts: Any, sample: float) -> DeviceArray:
     """Return the thresholds of subsampling, ALWAYS for words that are always kept."""
-    counts = cp.asnumpy(counts)
-    expected = sample * counts.sum(dtype=np.float64) / np.maximum(counts, 1)
-    chance = np.sqrt(expected) + expected
-    return cp.asarray(np.minimum(np.rint(chance * 2.0**32), ALWAYS).astype(np.uint32))
+    return cp.asarray(cpu.keep_thresholds(cp.asnumpy(counts), sample))
