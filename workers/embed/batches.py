@@ -11,9 +11,8 @@ from typing import Any
 class Batches:
     """Batches, some of which a GPU still trains.
 
-        with batches.batch():
-            loss = kernels.step(...)
-        batches.append(loss)
+        with batches.batch() as losses:
+            losses.append(kernels.step(...))
         total += sum(batches.settle(keep))
 
     On a host, its clock measures them. A GPU still computes after the host has launched kernels, so
@@ -37,23 +36,23 @@ class Batches:
         self._stream: Any = None
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Count the time of this block."""
+    def batch(self) -> Iterator[list[Any]]:
+        """Count the time of this block, which appends the losses of the batch's steps."""
+        losses: list[Any] = []
         if not self._device:
             begun = time.perf_counter()
-            yield
+            yield losses
             self.seconds += time.perf_counter() - begun
+            self._losses.append(sum(losses[1:], losses[0]))
             return
         begun, ended = self._event(), self._event()
         after_swap, self._after_swap = self._after_swap, False
         begun.record()
-        yield
+        yield losses
+        # Before the end: ``settle`` reads the sum once the end has come.
+        self._losses.append(sum(losses[1:], losses[0]))
         ended.record()
         self._launched.append((begun, ended, after_swap))
-
-    def append(self, loss: Any) -> None:
-        """Add the loss of the batch that was launched last."""
-        self._losses.append(loss)
 
     def swap(self) -> None:
         """Record that the next batch may wait for a swap."""

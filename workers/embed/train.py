@@ -515,10 +515,10 @@ class EmbedTrainer(Trainer):
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
-            drawn, losses = self._number(), []
+            drawn = self._number()
             self.batches += 1
             number = self.steps_before + self.batches
-            with self.launched.batch():
+            with self.launched.batch() as losses:
                 columns = heads, typed, tails, weights
                 for batch in self.negatives.batches(draw, drawn, self.rules, *columns):
                     # A CUDA graph has one number of edges.
@@ -527,7 +527,6 @@ class EmbedTrainer(Trainer):
                     losses.append(self.kernels.step(nodes, self.relations, batch, *given))
                     self.epoch_edges += len(batch.heads)
             self.shared.trained()  # this waits for other ranks, and does not count as training
-            self.launched.append(sum(losses[1:], losses[0]))
             if not self._progress(len(heads)):
                 return False
         return True

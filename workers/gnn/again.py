@@ -21,6 +21,7 @@ from penstock.arrow import as_numpy
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
+from penstock.workers.gnn.data.features import as_dense
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.data.node_data import NodeData, checked_features, with_features
 from penstock.workers.gnn.layers.network import Network
@@ -126,7 +127,7 @@ def predict_again(
             network.synchronize()
             found = chosen, to_host(out)[block.places_of(chosen)]
             if number == layers - 1:
-                inputs = given[np.searchsorted(block.nodes, chosen)]
+                inputs = as_dense(given[np.searchsorted(block.nodes, chosen)])
     return *found, inputs, splits
 
 

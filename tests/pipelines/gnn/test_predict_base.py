@@ -68,10 +68,11 @@ def same(one: Path, other: Path) -> bool:
 
 
 MODELS = {
-    "gcn, weighted, three layers": {"model": "gcn", "layers": 3, "weighted": True, "norm": "layer"},
-    "sage max": {"model": "sage", "aggregate": "max"},
-    "gat": {"model": "gat", "heads": 2},
-    "sparse": {"model": "sage", "feature_layout": "sparse"},
+    "gcn, weighted, three layers": {"layers": 3, "weighted": True, "norm": "layer", "hidden": 40},
+    "sage max": {"model": "sage", "aggregate": "max", "hidden": 40},
+    "gat": {"model": "gat", "heads": 2, "hidden": 40},
+    "sparse": {"model": "sage", "feature_layout": "sparse", "hidden": 40},
+    "one layer, sparse": {"layers": 1, "feature_layout": "sparse"},
 }
 CHANGES = {
     "rows": {"cut": (700, 701), "more": ((50, 53), (50, 57))},
@@ -90,7 +91,7 @@ def test_the_result_is_that_of_a_whole_prediction(tmp_path, model):
     options = MODELS[model]
     directed = model in ("sage", "gat")
     make_graph(tmp_path / "before", directed=directed)
-    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, hidden=40, **options)
+    gnn.train(tmp_path / "before/g", tmp_path / "run", epochs=3, **options)
     columns = {"embeddings": True, "probabilities": True}
     gnn.predict(tmp_path / "run", tmp_path / "p0", **columns)
     for number, (name, changes) in enumerate(CHANGES.items()):

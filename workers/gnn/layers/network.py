@@ -134,6 +134,8 @@ class Network:
 
     def last_hidden(self) -> AnyArray:
         """Return the input of the last conv: the embedding of every owned node."""
+        if len(self.convs) == 1:  # the features, which may be sparse or released
+            return as_dense(self.local.features)
         return self._inputs[-2].dense()[: self.local.owned]
 
     @property
