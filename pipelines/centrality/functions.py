@@ -37,7 +37,7 @@ from penstock.pipelines.centrality.one_graph import (
     weight_fault,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
-from penstock.threads import spread
+from penstock.threads import results
 from penstock.workers.resources.device import to_device
 
 if TYPE_CHECKING:
@@ -401,28 +401,11 @@ def _summed(
     cost = float(len(listed)) * (batch.nodes + len(batch.indices))
     # Whole words of 64 sources.
     most = min(_SHARES, max(1, int(cost / _SHARE_COST)), max(1, len(listed) // 64))
-    shares = np.array_split(listed, most)
-    if len(shares) == 1:
-        return find(listed)
-    found: dict[int, Sequence[Array]] = {}
-    total: list[Array] = []
-
-    def add(number: int) -> None:
-        found[number] = find(shares[number])
-        with lock:
-            while (at := next_one[0]) in found:
-                each = found.pop(at)
-                next_one[0] += 1
-                if not total:
-                    total.extend(each)
-                    continue
-                for whole, part in zip(total, each, strict=True):
-                    whole += part
-
-    from threading import Lock
-
-    lock, next_one = Lock(), [0]
-    spread(add, range(len(shares)))
+    found = results(find, np.array_split(listed, most))
+    total = list(next(found))
+    for each in found:
+        for whole, part in zip(total, each, strict=True):
+            whole += part
     return total
 
 
