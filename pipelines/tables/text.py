@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -261,31 +262,24 @@ def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
     A piece of a file has no newline inside a quoted value: pieces.py makes sure of that.
     """
     rest, lines, multiline = b"", 0, piece.stop < 0
-    first = piece.start == 0
-    with open_piece(piece) as (stream, _):
-        while True:
-            part = read_fully(stream, BLOCK)
-            if first:
-                part, first = without_mark(part, piece.path), False
-            data, ended = rest + part if rest else part, not part
-            if ended and data and not data.endswith((b"\n", b"\r")):
-                data += b"\n"
-            cut = len(data) if ended else whole_lines(data)
-            rows = None
-            if dialect.quote and data.find(b'"', 0, cut) >= 0:
-                patience = -1 if ended else BLOCK
-                cut, rows = _cut_quoted(data, cut, dialect, multiline, patience)
-            if cut:
-                plain, how = _plain(data, cut, dialect)
-                stop = cut if plain is data else len(plain)
-                block = _Block(plain, 0, stop, how, lines, rows)
-                yield block
-                lines = block.next_line
-            elif len(data) > 2 * BLOCK:
-                raise long_line(piece.path)
-            if ended:
-                return
-            rest = data[cut:]
+    for _, part in chain(parts_of(piece), [(0, b"")]):
+        data, ended = rest + part if rest else part, not part
+        if ended and data and not data.endswith((b"\n", b"\r")):
+            data += b"\n"
+        cut = len(data) if ended else whole_lines(data)
+        rows = None
+        if dialect.quote and data.find(b'"', 0, cut) >= 0:
+            patience = -1 if ended else BLOCK
+            cut, rows = _cut_quoted(data, cut, dialect, multiline, patience)
+        if cut:
+            plain, how = _plain(data, cut, dialect)
+            stop = cut if plain is data else len(plain)
+            block = _Block(plain, 0, stop, how, lines, rows)
+            yield block
+            lines = block.next_line
+        elif len(data) > 2 * BLOCK:
+            raise long_line(piece.path)
+        rest = data[cut:]
 
 
 def _cut_quoted(
@@ -389,6 +383,16 @@ def lines_before(piece: Piece, known: list[int]) -> int:
                 known[0] += part.count(b"\n")
                 left -= len(part)
     return known[0]
+
+
+def parts_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin in a piece in parts of ``BLOCK`` bytes, without the byte order
+    mark, and the first byte of each part."""
+    with open_piece(piece) as (stream, at):
+        while part := read_fully(stream, BLOCK):
+            text = without_mark(part, piece.path) if at == 0 else part
+            yield at + len(part) - len(text), text
+            at += len(part)
 
 
 @contextmanager
