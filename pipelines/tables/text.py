@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import one_array
 from penstock.errors import InputError
 from penstock.pipelines.tables.columns import cast_rows
 from penstock.pipelines.tables.pieces import Piece
@@ -210,7 +211,7 @@ def _parsed(
             strings_can_be_null=False,
         ),
     )
-    arrays = {at: _whole(table.column(str(at))) for at in kinds}
+    arrays = {at: one_array(table.column(str(at))) for at in kinds}
     checks = RowChecks(table.num_rows + len(wrong))
     checks.fail_rows(wrong)
     if checks.bad is not None:
@@ -250,10 +251,6 @@ def _as_strings(arrays: dict[int, pa.Array], checks: RowChecks) -> dict[int, pa.
         found[at], bad = cast_rows(array, pa.string())
         checks.fail(bad, f"column {at} is not valid UTF-8")
     return found
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
