@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.options import ClientInput
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.options import NODE_VALUES, CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.job import declare
 from penstock.pipelines.tables.streams import ArrowStream
@@ -39,7 +39,14 @@ _GRAPHS = declare.Source(
 )
 
 
-@declare.job("centrality", reads=_GRAPHS, writes="centrality", passing=("parts",), on_gpu=True)
+@declare.job(
+    "centrality",
+    reads=_GRAPHS,
+    writes="centrality",
+    files=NODE_VALUES,
+    passing=("parts",),
+    on_gpu=True,
+)
 def centrality_of_files(
     context: declare.Context, graphs: CentralityInput, out: Output, options: CentralityOptions
 ) -> CentralityReport:

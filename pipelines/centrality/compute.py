@@ -17,6 +17,7 @@ from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
     GraphBatch,
     Paths,
+    Triangles,
     betweenness_scale,
     closeness,
     clustering,
@@ -303,14 +304,18 @@ def _components(name: str, batch: GraphBatch, **options: Any) -> Array:
 
 def _triangles(batch: GraphBatch, wanted: frozenset[str], threads: int | None) -> dict[str, Array]:
     """Return triangles without direction, and the clustering of the graph, directed or not."""
-    found = {}
-    both, counts = (batch, None) if not batch.directed else symmetric(batch)
-    walks = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
-    walks = type(walks)(*map(to_host, walks))
+    found, walks = {}, Triangles(*map(to_host, closed_walks(batch, threads)))
     if "triangles" in wanted:  # only of undirected graphs
         found["triangles"] = walks.closed // 2
     if "clustering" in wanted:
         found["clustering"] = clustering(walks, directed=batch.directed)
+    return found
+
+
+def closed_walks(batch: GraphBatch, threads: int | None) -> Triangles:
+    """Return closed walks of three steps, with edges of directed graphs counted both ways."""
+    both, counts = symmetric(batch) if batch.directed else (batch, None)
+    found: Triangles = kernel("centrality", both.indptr).triangles(both, counts, threads=threads)
     return found
 
 

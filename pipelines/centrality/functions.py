@@ -24,21 +24,19 @@ from penstock.kernels import centrality_rules as rules
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.pipelines.centrality.compute import (
+    closed_walks,
     communities_of,
     fetched,
     labels_of_rows,
     ranks_of_rows,
-    symmetric,
 )
 from penstock.pipelines.centrality.networkx_graphs import is_networkx, read_graphs
 from penstock.pipelines.centrality.one_graph import (
     OneGraph,
-    on_device,
     weight_fault,
 )
 from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
-from penstock.threads import spread
-from penstock.workers.resources.device import to_device
+from penstock.threads import results
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -217,26 +215,19 @@ def triangles(graph: Any, *, device: str = "auto") -> Array:
     one = one_graph(graph)
     if one.directed:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    return np.asarray(closed_walks(one, device).closed // 2)
+    return np.asarray(walks_of(one, device).closed // 2)
 
 
 def clustering(graph: Any, *, directed: bool | None = None, device: str = "auto") -> Array:
     """Return the clustering coefficient of each node, of a directed graph Fagiolo's."""
     one = one_graph(graph, directed=directed)
-    return rules.clustering(closed_walks(one, device), directed=one.directed)
+    return rules.clustering(walks_of(one, device), directed=one.directed)
 
 
-def closed_walks(one: OneGraph, device: str = "auto") -> Triangles:
-    """Return the closed walks of three steps, of a directed graph with edges counted both ways."""
-    there, counts = one.on_gpu("clustering", device), None
-    if one.directed:
-        batch, counts = symmetric(one.batch)
-        if there:
-            batch, counts = on_device(batch), to_device(counts)
-    else:
-        batch = one.merged_on_gpu() if there else one.batch
-    found = kernel("centrality", batch.indptr).triangles(batch, counts, threads=None)
-    return Triangles(*map(fetched, found))
+def walks_of(one: OneGraph, device: str = "auto") -> Triangles:
+    """Return the closed walks of three steps of one graph, on all cores or its GPU."""
+    batch = one.merged_on_gpu() if one.on_gpu("clustering", device) else one.batch
+    return Triangles(*map(fetched, closed_walks(batch, None)))
 
 
 def communities(
@@ -401,28 +392,11 @@ def _summed(
     cost = float(len(listed)) * (batch.nodes + len(batch.indices))
     # Whole words of 64 sources.
     most = min(_SHARES, max(1, int(cost / _SHARE_COST)), max(1, len(listed) // 64))
-    shares = np.array_split(listed, most)
-    if len(shares) == 1:
-        return find(listed)
-    found: dict[int, Sequence[Array]] = {}
-    total: list[Array] = []
-
-    def add(number: int) -> None:
-        found[number] = find(shares[number])
-        with lock:
-            while (at := next_one[0]) in found:
-                each = found.pop(at)
-                next_one[0] += 1
-                if not total:
-                    total.extend(each)
-                    continue
-                for whole, part in zip(total, each, strict=True):
-                    whole += part
-
-    from threading import Lock
-
-    lock, next_one = Lock(), [0]
-    spread(add, range(len(shares)))
+    found = results(find, np.array_split(listed, most))
+    total = list(next(found))
+    for each in found:
+        for whole, part in zip(total, each, strict=True):
+            whole += part
     return total
 
 

@@ -378,7 +378,7 @@ def average_clustering(
 @_declining
 def transitivity(G: BackendGraph) -> Any:
     """Return the share of the paths of two edges that are part of a triangle."""
-    found = functions.closed_walks(_simple(G))
+    found = functions.walks_of(_simple(G))
     closed = int(found.closed.sum())
     return closed / int((found.degree * (found.degree - 1)).sum()) if closed else 0
 

@@ -88,6 +88,8 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", STRONG, *OF_TRIANGLES},
     ),
 )
+# How tables and text are read, as by etl, besides --format.
+READING = ("directed", "header", "graph_id", "source", "target", "id_type", "on_bad_rows")
 # Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
 # edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
@@ -97,26 +99,12 @@ _IGNORED_IN: Rules = (
         lambda o, kind: kind != "graph",
     ),
     (
-        (
-            "directed",
-            "header",
-            "graph_id",
-            "source",
-            "target",
-            "weight",
-            "id_type",
-            "on_bad_rows",
-        ),
+        (*READING, "weight"),
         "on a graph or zoo, which records it",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
     (
-        ("header", "graph_id", "source", "target", "id_type", "on_bad_rows", "base"),
-        "on graphs of NetworkX",
-        lambda o, kind: kind == "networkx",
-    ),
-    (
-        ("format", "directed", "scratch", "distances"),
+        (*READING, "base", "format", "scratch", "distances"),
         "on graphs of NetworkX",
         lambda o, kind: kind == "networkx",
     ),

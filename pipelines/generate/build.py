@@ -1,4 +1,4 @@
-"""Drawn edges become shards, in bounded memory.
+"""The edges of a generated graph: drawn ones become shards, in bounded memory.
 
 Drawing is cheap and counted, so edges that do not fit in memory are not spilled: they are drawn
 again for every range of rows that fits. The output does not depend on that.
@@ -6,7 +6,9 @@ again for every range of rows that fits. The output does not depend on that.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,81 @@ from penstock.errors import UsageError
 from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.pipelines.generate.budget import Budget
-from penstock.pipelines.generate.source import CHUNK, BinnedKeys, EdgeRules, EdgeSource
 from penstock.progress import Progress
 from penstock.threads import results
 from penstock.writer import SHARD_EDGES, GrowingGraph, row_cuts, write_shard
 
+Ends = tuple[Array, Array, "Array | None"]
+
+CHUNK = 1 << 21  # edges drawn at a time
 BIN_ARCS = 1 << 16  # arcs sorted at a time, about: they stay within L2
 _MOST_BIN_BITS = 13
 _KEY_BYTES = 8
+
+
+class EdgeSource(ABC):
+    """Edges that can be drawn in any part, at any time, any number of times, on any thread.
+
+    nodes      ids are below this
+    units      number of draws (edges, or rows of edges)
+    step       number of units for about CHUNK edges
+    expected   approximate number of edges
+    relations  number of relations that distinguish edges, 0 for none
+    columns    names of the edge columns that ``edge_columns`` makes
+    """
+
+    nodes: int
+    units: int
+    step: int = CHUNK
+    expected: int
+    relations: int = 0
+    columns: tuple[str, ...] = ()
+
+    @abstractmethod
+    def prepare(self, threads: int) -> None:
+        """Make what draws need, once the memory for it is known to be there."""
+
+    @abstractmethod
+    def draw(self, first: int, count: int) -> Ends:
+        """Return the sources, targets and relations (or None) of some units: int32 arrays."""
+
+    def edge_columns(self, sources: Array, targets: Array) -> dict[str, Array]:
+        """Return the edge columns that depend only on an edge's two ends."""
+        return {}
+
+    def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
+        """Return which of some finished edges stay in the graph, or None for all."""
+        return None
+
+
+@dataclass(frozen=True)
+class EdgeRules:
+    """The steps applied to drawn edges."""
+
+    undirected: bool = True
+    deduplicate: bool = True
+    keep_loops: bool = False
+    keep_isolated: bool = True
+
+
+@dataclass(frozen=True)
+class BinnedKeys:
+    """The keys of one chunk of edges, bin after bin, from bin ``low`` on."""
+
+    drawn: int
+    keys: Array
+    offsets: Array
+    low: int = 0
+
+    def bin(self, number: int) -> Array:
+        """Return the keys of one bin."""
+        base = self.offsets[self.low]
+        return self.keys[self.offsets[number] - base : self.offsets[number + 1] - base]
+
+    def only(self, low: int, high: int) -> BinnedKeys:
+        """Return a copy of bins ``low:high``, in no more memory than they need."""
+        keys = self.keys[self.offsets[low] : self.offsets[high]].copy()
+        return BinnedKeys(self.drawn, keys, self.offsets, low)
 
 
 class ShardBuilder:

@@ -15,10 +15,9 @@ from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import shuffle
-from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.build import EdgeRules, EdgeSource, Ends, ShardBuilder
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import KnowledgeOptions
-from penstock.pipelines.generate.source import EdgeRules, EdgeSource, Ends
 from penstock.writer import GrowingGraph
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.output import Output
 from penstock.pipelines.generate.budget import shuffle
-from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.build import CHUNK, EdgeRules, EdgeSource, Ends, ShardBuilder
 from penstock.pipelines.generate.job import EDGES, Generator
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.report import GenerateReport
-from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.progress import Progress
 from penstock.threads import results
 from penstock.writer import GrowingGraph, write_table

@@ -13,10 +13,9 @@ from penstock.graph import count_splits
 from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import shuffle
-from penstock.pipelines.generate.build import ShardBuilder
+from penstock.pipelines.generate.build import CHUNK, EdgeRules, EdgeSource, Ends, ShardBuilder
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import SbmOptions
-from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.splits import split_nodes
 from penstock.writer import FEATURE_FILE_BYTES, GrowingGraph
 

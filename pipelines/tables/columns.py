@@ -181,8 +181,9 @@ def filled(array: pa.Array, gaps: Array, value: int) -> pa.Array:
         return array
     kind = pa.string() if pa.types.is_null(array.type) else array.type
     kind = pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
-    whole = pa.scalar(value) if not is_text(kind) and not _is_bytes(kind) else pa.scalar(str(value))
-    return pc.if_else(pa.array(gaps), whole.cast(kind), array.cast(kind))
+    words = is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    whole = pa.scalar(str(value) if words else value).cast(kind)
+    return pc.if_else(pa.array(gaps), whole, array.cast(kind))
 
 
 def with_gaps(values: Any, gaps: Array) -> Any:
@@ -208,12 +209,6 @@ def is_text(kind: pa.DataType) -> bool:
         or types.is_string_view(kind)
         or types.is_null(kind)
     )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _digits(texts: pa.Array) -> pa.Array:

@@ -21,7 +21,13 @@ from penstock.pipelines.tables.names import SOURCES, TARGETS
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.sample import Sample, names_columns, take_sample
-from penstock.pipelines.tables.sources import codec_of, file_size, format_of, open_stream
+from penstock.pipelines.tables.sources import (
+    codec_of,
+    file_size,
+    format_of,
+    open_stream,
+    without_archive,
+)
 from penstock.pipelines.tables.split import Dialect, SplitRow, split_rows
 from penstock.pipelines.tables.text import TextShape, without_mark
 
@@ -39,9 +45,11 @@ _SEVERAL = re.compile(rb"[,;|\s]")  # any separator of fields
 def graph_names(files: Sequence[str], folders: Sequence[str]) -> list[str]:
     """Return the ids of the graphs: the names of files below a folder, without suffixes."""
     found: dict[str, str] = {}
+    prefixes = [f"{without_archive(folder).rstrip('/')}/" for folder in folders]
     for file in files:
-        below = next((one for one in folders if file.startswith(f"{one.rstrip('/')}/")), None)
-        name = file.rsplit("/", 1)[-1] if below is None else file[len(below.rstrip("/")) + 1 :]
+        name = without_archive(file)
+        below = next((prefix for prefix in prefixes if name.startswith(prefix)), None)
+        name = name.rsplit("/", 1)[-1] if below is None else name.removeprefix(below)
         for known in (codec_of, format_of):
             if known(name) is not None:
                 name = name.rpartition(".")[0]

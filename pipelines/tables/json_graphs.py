@@ -27,8 +27,7 @@ from penstock.errors import InputError
 from penstock.pipelines.tables.names import SOURCES, TARGETS
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
-from penstock.pipelines.tables.sources import read_fully
-from penstock.pipelines.tables.text import BLOCK, lines_before, open_piece, without_mark
+from penstock.pipelines.tables.text import BLOCK, lines_before, parts_of
 from penstock.sizes import format_bytes, need_memory
 
 if TYPE_CHECKING:
@@ -180,16 +179,13 @@ class _Lines:
 
 def _lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not empty, with their numbers in the piece, from 0."""
-    rest, number, first = b"", 0, piece.start == 0
-    with open_piece(piece) as (stream, _):
-        while part := read_fully(stream, BLOCK):
-            if first:
-                part, first = without_mark(part, piece.path), False
-            *whole, rest = (rest + part).split(b"\n")
-            for line in whole:
-                if line.strip():
-                    yield number, line
-                number += 1
+    rest, number = b"", 0
+    for _, part in parts_of(piece):
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield number, line
+            number += 1
     if rest.strip():
         yield number, rest
 

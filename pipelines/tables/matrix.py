@@ -15,11 +15,6 @@ from penstock.pipelines.tables.sources import open_file
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-_PARTS = {
-    "csr": ("data", "indices", "indptr"),
-    "csc": ("data", "indices", "indptr"),
-    "coo": ("data", "row", "col"),
-}
 _CHUNK = BATCH_ROWS // 4
 
 
@@ -68,19 +63,29 @@ def read_entries(path: str, names: Sequence[str]) -> Iterator[Rows]:
 
 def load_matrix(path: str, prefix: str) -> sp.csr_matrix:
     """Load a sparse matrix whose parts have SciPy's names, with ``prefix`` or without."""
+    import scipy.sparse as sp
+
     parts = _load_parts(path, prefix)
-    kind = parts.pop("format", b"csr")
-    kind = kind.item() if isinstance(kind, np.ndarray) else kind
+    kind = np.asarray(parts.pop("format", "csr")).item()
     kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-    missing = [name for name in (*_PARTS.get(kind, ()), "shape") if name not in parts]
-    if kind not in _PARTS or missing:
+    try:
+        shape = tuple(int(n) for n in parts["shape"])
+        if kind == "coo":
+            matrix = sp.coo_matrix((parts["data"], (parts["row"], parts["col"])), shape=shape)
+        else:
+            make = {"csr": sp.csr_matrix, "csc": sp.csc_matrix}[kind]
+            matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+            matrix.check_format(full_check=True)
+    except (KeyError, ValueError, IndexError) as error:
         raise InputError(
             f"{path} is not a sparse matrix that can be read as edges or features",
             expected="data, indices, indptr and shape, as scipy.sparse.save_npz writes them, "
             f"or the same with {prefix} before each",
-            got=f"format {kind}, arrays {', '.join(parts) or 'none'}",
-        )
-    return _assemble(path, kind, parts)
+            got=f"format {kind}, arrays {', '.join(parts) or 'none'}: {error}",
+        ) from error
+    if matrix.data.dtype.kind not in "biuf":
+        raise InputError(f"the entries of {path} are not numbers", got=str(matrix.data.dtype))
+    return matrix
 
 
 def _load_parts(path: str, prefix: str) -> dict[str, Any]:
@@ -98,21 +103,3 @@ def _load_parts(path: str, prefix: str) -> dict[str, Any]:
                 got=str(error),
                 remedy="Write it with scipy.sparse.save_npz",
             ) from error
-
-
-def _assemble(path: str, kind: str, parts: dict[str, Any]) -> sp.csr_matrix:
-    import scipy.sparse as sp
-
-    make = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "coo": sp.coo_matrix}[kind]
-    shape = tuple(int(n) for n in parts["shape"])
-    try:
-        if kind == "coo":
-            matrix = make((parts["data"], (parts["row"], parts["col"])), shape=shape)
-        else:
-            matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-            matrix.check_format(full_check=True)
-    except (ValueError, IndexError) as error:
-        raise InputError(f"the parts of {path} do not make a matrix", got=str(error)) from error
-    if matrix.data.dtype.kind not in "biuf":
-        raise InputError(f"the entries of {path} are not numbers", got=str(matrix.data.dtype))
-    return matrix

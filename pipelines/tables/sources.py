@@ -75,6 +75,16 @@ def codec_of(path: str) -> str | None:
     return _CODECS.get(os.path.splitext(_name(path))[1])  # noqa: PTH122
 
 
+def without_archive(path: str) -> str:
+    """Return a path without the archive that the file is in: ``zip://a.csv::b.zip``."""
+    return next((part for part in path.split("::") if "://" in part), path)
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path or URL."""
+    return without_archive(path).rstrip("/").rsplit("/", 1)[-1]
+
+
 def table_format(path: str, kind: str) -> str:
     """Return how a file is read: triples and zoos may be stored in Parquet or in text."""
     by_name = format_of(path)
@@ -122,7 +132,8 @@ def stamp_of(path: str) -> Any:
         system.invalidate_cache()
         known = {**system.info(inside), "url": path}  # some servers report no modification time
         names = (*_STAMPED, "url")
-        return sorted((name, str(known[name])) for name in names if known.get(name) is not None)
+        found = sorted((name, str(known[name])) for name in names if known.get(name) is not None)
+        return [*found, stamp_of(archive)] if (archive := _archive(path)) else found
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -234,15 +245,20 @@ def _local_matches(path: str, kind: str | None) -> list[str]:
 
 def _remote_matches(path: str, kind: str | None) -> list[str]:
     system, inside = _filesystem(path)
+    archive = _archive(path)
+
+    def url(name: str) -> str:
+        return str(system.unstrip_protocol(name)) + (f"::{archive}" if archive else "")
+
     try:
         if system.isdir(inside):
             names = system.find(inside)
             cut = len(inside.rstrip("/")) + 1
-            return _fitting(path, {n[cut:]: system.unstrip_protocol(n) for n in names}, kind)
+            return _fitting(path, {name[cut:]: url(name) for name in names}, kind)
         if system.isfile(inside):
             return [path]
         found = system.glob(inside, detail=True)
-        return [system.unstrip_protocol(n) for n, info in found.items() if info["type"] == "file"]
+        return [url(name) for name, info in found.items() if info["type"] == "file"]
     except OSError as error:
         raise InputError(f"cannot reach {path}", got=str(error)) from error
 
@@ -296,9 +312,15 @@ def _is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
+def _archive(path: str) -> str:
+    """Return the file that holds another, as in ``zip://a.csv::b.zip``, or nothing."""
+    first, _, archive = path.partition("::")
+    return archive if "://" in first else ""
+
+
 def _local(path: str) -> str:
     return os.path.expanduser(path.removeprefix("file://"))  # noqa: PTH111
 
 
 def _name(path: str) -> str:
-    return path.rstrip("/").rsplit("/", 1)[-1].lower()
+    return file_name(path).lower()

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import one_array
 from penstock.errors import InputError
 from penstock.pipelines.tables.columns import cast_rows
 from penstock.pipelines.tables.pieces import Piece
@@ -209,7 +211,7 @@ def _parsed(
             strings_can_be_null=False,
         ),
     )
-    arrays = {at: _whole(table.column(str(at))) for at in kinds}
+    arrays = {at: one_array(table.column(str(at))) for at in kinds}
     checks = RowChecks(table.num_rows + len(wrong))
     checks.fail_rows(wrong)
     if checks.bad is not None:
@@ -251,41 +253,30 @@ def _as_strings(arrays: dict[int, pa.Array], checks: RowChecks) -> dict[int, pa.
     return found
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
     """Yield the piece's bytes in blocks of whole rows.
 
     A piece of a file has no newline inside a quoted value: pieces.py makes sure of that.
     """
     rest, lines, multiline = b"", 0, piece.stop < 0
-    first = piece.start == 0
-    with open_piece(piece) as (stream, _):
-        while True:
-            part = read_fully(stream, BLOCK)
-            if first:
-                part, first = without_mark(part, piece.path), False
-            data, ended = rest + part if rest else part, not part
-            if ended and data and not data.endswith((b"\n", b"\r")):
-                data += b"\n"
-            cut = len(data) if ended else whole_lines(data)
-            rows = None
-            if dialect.quote and data.find(b'"', 0, cut) >= 0:
-                patience = -1 if ended else BLOCK
-                cut, rows = _cut_quoted(data, cut, dialect, multiline, patience)
-            if cut:
-                plain, how = _plain(data, cut, dialect)
-                stop = cut if plain is data else len(plain)
-                block = _Block(plain, 0, stop, how, lines, rows)
-                yield block
-                lines = block.next_line
-            elif len(data) > 2 * BLOCK:
-                raise long_line(piece.path)
-            if ended:
-                return
-            rest = data[cut:]
+    for _, part in chain(parts_of(piece), [(0, b"")]):
+        data, ended = rest + part if rest else part, not part
+        if ended and data and not data.endswith((b"\n", b"\r")):
+            data += b"\n"
+        cut = len(data) if ended else whole_lines(data)
+        rows = None
+        if dialect.quote and data.find(b'"', 0, cut) >= 0:
+            patience = -1 if ended else BLOCK
+            cut, rows = _cut_quoted(data, cut, dialect, multiline, patience)
+        if cut:
+            plain, how = _plain(data, cut, dialect)
+            stop = cut if plain is data else len(plain)
+            block = _Block(plain, 0, stop, how, lines, rows)
+            yield block
+            lines = block.next_line
+        elif len(data) > 2 * BLOCK:
+            raise long_line(piece.path)
+        rest = data[cut:]
 
 
 def _cut_quoted(
@@ -389,6 +380,16 @@ def lines_before(piece: Piece, known: list[int]) -> int:
                 known[0] += part.count(b"\n")
                 left -= len(part)
     return known[0]
+
+
+def parts_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin in a piece in parts of ``BLOCK`` bytes, without the byte order
+    mark, and the first byte of each part."""
+    with open_piece(piece) as (stream, at):
+        while part := read_fully(stream, BLOCK):
+            text = without_mark(part, piece.path) if at == 0 else part
+            yield at + len(part) - len(text), text
+            at += len(part)
 
 
 @contextmanager

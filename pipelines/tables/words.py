@@ -16,12 +16,11 @@ from penstock.arrow import as_numpy
 from penstock.errors import InputError
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.sources import read_fully
-from penstock.pipelines.tables.text import open_piece, without_mark
+from penstock.pipelines.tables.text import BLOCK, open_piece, parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLOCK = 1 << 24  # bytes read at a time
 _BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, except newlines
 
 
@@ -50,19 +49,15 @@ def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
 
 def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
     """Yield text and its first byte; it ends with a line, or with a word if the line is long."""
-    rest = b""
-    with open_piece(piece) as (stream, at):
-        while part := read_fully(stream, BLOCK):
-            if at == 0 and not rest:
-                part, whole = without_mark(part, piece.path), len(part)
-                at = whole - len(part)
-            data = rest + part
-            end = data.rfind(b"\n") + 1 or max(data.rfind(blank) for blank in _BLANKS) + 1
-            if end:
-                yield at, data[:end]
-            at, rest = at + end, data[end:]
-        if rest:
-            yield at, rest
+    at, rest = 0, b""
+    for begin, part in parts_of(piece):
+        at, data = begin - len(rest), rest + part
+        end = data.rfind(b"\n") + 1 or max(data.rfind(blank) for blank in _BLANKS) + 1
+        if end:
+            yield at, data[:end]
+        at, rest = at + end, data[end:]
+    if rest:
+        yield at, rest
 
 
 def _not_utf8(piece: Piece, at: int, data: bytes) -> InputError:

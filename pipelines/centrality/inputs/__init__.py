@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
 from penstock.errors import UsageError
-from penstock.output import file_stamp
 from penstock.paths import client_input
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
@@ -66,12 +65,9 @@ class CentralityInput(ABC):
     files: Sequence[str] = ()
     scratch_bytes: int = 0
 
-    beside: Sequence[Path] = ()  # other files that decide the result: of --base, of values of nodes
-
     def stamps(self) -> dict[str, Any]:
-        """Return the stamps of its files and of those beside it, by path."""
-        beside = {str(file): file_stamp(file) for file in self.beside if file.is_file()}
-        return {**self.reader.stamps(), **beside}
+        """Return the stamps of its files, by path."""
+        return self.reader.stamps()
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -102,8 +98,6 @@ def open_input(
             )
         found = TableInput(path, options)
     options.check_effect(found.kind)
-    base = () if options.base is None else (options.base / "centrality.json",)
-    found.beside = [*base, *options.node_values().values()]
     return found
 
 

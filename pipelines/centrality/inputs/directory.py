@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, read_column, take, written_bytes
+from penstock.arrow import as_numpy, one_array, read_column, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, InputError
@@ -34,7 +34,6 @@ from penstock.pipelines.centrality.options import (
     CentralityOptions,
 )
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec, costs_of, cut
-from penstock.workers.resources.cache import DeviceCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
-_IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
 _SOME_IDS = 1 << 16  # ids sampled for their size in Parquet
 
 
@@ -263,23 +261,18 @@ def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
     stop = int(np.searchsorted(starts, high, side="left"))
     parts = []
     for group in range(first, stop):
-        # Consecutive pieces share it.
-        read = partial(_read_ids, path, version, group)
-        with _ids_of_groups.hold((path, version, group), read) as ids:
-            begin, end = max(low - int(starts[group]), 0), high - int(starts[group])
-            parts.append(ids.slice(begin, min(end, len(ids)) - begin))
+        ids = _read_ids(path, version, group)
+        begin, end = max(low - int(starts[group]), 0), high - int(starts[group])
+        parts.append(ids.slice(begin, min(end, len(ids)) - begin))
     if not parts:
         return graph.user_ids().combine_chunks().slice(0, 0)
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-_ids_of_groups = DeviceCache(_IDS_BYTES)
-
-
+@lru_cache(maxsize=8)  # consecutive pieces share them
 def _read_ids(path: Path, version: str, group: int) -> pa.Array:
     import pyarrow.parquet as pq
 
     metadata, _ = _row_groups(path, version)
     with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
-        found = file.read_row_group(group, columns=["id"], use_threads=False).column(0)
-    return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+        return one_array(file.read_row_group(group, columns=["id"], use_threads=False).column(0))

@@ -17,7 +17,7 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import UsageError
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece, as_short
-from penstock.pipelines.centrality.options import COMMUNITIES, CentralityOptions
+from penstock.pipelines.centrality.options import COMMUNITIES, READING, CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, cut
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes.sorted_ids import as_user_has_them
@@ -33,24 +33,13 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 22  # rows whose graphs one task counts
 LEAST_COST = 2e9  # rows of a piece: smaller ones take longer to read than to compute
-# Options that are etl's, too.
-_READING = (
-    "format",
-    "directed",
-    "header",
-    "graph_id",
-    "source",
-    "target",
-    "id_type",
-    "on_bad_rows",
-)
 
 
 class TableInput(CentralityInput):
     """Tables of edges with a column of graphs, or text of many graphs."""
 
     def __init__(self, path: str, options: CentralityOptions) -> None:
-        given: dict[str, Any] = {name: getattr(options, name) for name in _READING}
+        given: dict[str, Any] = {name: getattr(options, name) for name in ("format", *READING)}
         given |= {"weight": options.weight if options.weighted else "none", "relation": "none"}
         if options.format == "auto":
             kind = guess_format([path], EtlOptions(**given))

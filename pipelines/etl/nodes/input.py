@@ -138,34 +138,19 @@ def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
     import pyarrow as pa
 
     some = [array for array in labels if array.null_count < len(array)] or labels[:1]
-    types = list(dict.fromkeys(array.type for array in some))
-    if len(types) > 1:
-        types = list(dict.fromkeys(map(_widest, types)))
-    if len(types) > 1:
+    parts = [one if one.null_count < len(one) else pa.nulls(len(one)) for one in labels]
+    tables = [pa.table({"label": one}) for one in (some[0][:0], *parts)]
+    try:
+        if len({pa.types.is_floating(array.type) for array in some}) > 1:
+            raise pa.ArrowTypeError("floats, and others")  # 1 is a class, and 1.0 a value
+        return pa.concat_tables(tables, promote_options="permissive")["label"]
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise InputError(
             f"the labels of {name} have one type in one file and another in another",
-            expected=f"{types[0]}, as the first file has",
-            got=str(types[1]),
+            expected=f"{some[0].type}, as the first file has",
+            got=str(error),
             remedy="Write all files with the same type, or name their kind with --label-kind",
-        )
-    empty = [array.null_count == len(array) for array in labels]
-    return pa.chunked_array(
-        [
-            pa.nulls(len(array), types[0]) if nothing else array.cast(types[0])
-            for array, nothing in zip(labels, empty, strict=True)
-        ]
-    )
-
-
-def _widest(kind: pa.DataType) -> pa.DataType:
-    """Return one type per kind: files of one table may differ in width."""
-    import pyarrow as pa
-
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.large_string()
-    if pa.types.is_floating(kind):
-        return pa.float64()
-    return pa.int64() if pa.types.is_integer(kind) and kind != pa.uint64() else kind
+        ) from error
 
 
 def _same_width(width: int, before: int, name: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError, UsageError
@@ -25,7 +24,13 @@ from penstock.pipelines.tables.sample import (
     take_sample,
     time_type_of,
 )
-from penstock.pipelines.tables.sources import find_files, format_of, is_folder, table_format
+from penstock.pipelines.tables.sources import (
+    file_name,
+    find_files,
+    format_of,
+    is_folder,
+    table_format,
+)
 from penstock.sizes import listed
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
         return "zoo"
     first = str(paths[0])
     files = find_files([first])
-    if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
+    if is_folder(first) and any("_A.txt" in file_name(file) for file in files):
         return "tu"
     formats = sorted({f for file in files if (f := format_of(file)) is not None})
     if len(formats) > 1 and "json" in formats:  # metadata that other programs leave beside tables

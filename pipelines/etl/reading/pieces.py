@@ -17,7 +17,13 @@ from penstock.pipelines.tables.pieces import (
     row_group_pieces,
 )
 from penstock.pipelines.tables.sample import first_lines, first_rows, names_columns
-from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
+from penstock.pipelines.tables.sources import (
+    codec_of,
+    file_name,
+    file_size,
+    find_files,
+    table_format,
+)
 from penstock.pipelines.tables.split import Dialect
 
 LEAST = 4 << 20  # bytes of a piece: a few of them keep all threads of a laptop reading
@@ -57,7 +63,7 @@ def find_pieces(
             found += _batches(path, layout, options, target_bytes)
         elif table == "json":
             whole, size = codec_of(path) is not None, file_size(path)
-            names = (path.rsplit("/", 1)[-1],) if several else ()
+            names = (file_name(path),) if several else ()
             parts = byte_range_pieces(path, table, size, target_bytes, whole=whole)
             found += [replace(part, names=names) for part in parts]
         elif table == "npz":

@@ -1,4 +1,7 @@
-"""A bin becomes a shard: its segments of all batches are sorted, merged and cut into rows."""
+"""A bin becomes a shard: its segments of all batches are sorted, merged and cut into rows.
+
+Edges that are held out, of all shards or of files, become one array per column.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,16 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
+from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.nodes.encode import Numbering
+from penstock.pipelines.etl.nodes.number import EncodedBatch
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
-from penstock.pipelines.etl.writing.shuffle import Edges, Shape
+from penstock.pipelines.etl.writing.shuffle import Edges, Shape, read_batch
+from penstock.sizes import need_memory
 from penstock.splits import split_edges
 from penstock.workers.resources.device import to_device
 from penstock.writer import with_shards, write_shard
@@ -158,3 +165,34 @@ def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
     kept_before = offsets_of(keep)
     kept = {name: array[keep] for name, array in csr.arrays() if name != "indptr"}
     return replace(csr, indptr=kept_before[csr.indptr], **kept), apart
+
+
+def write_heldout(
+    job: EtlJob, batches: list[EncodedBatch], shape: Shape, numbering: Numbering
+) -> tuple[dict[str, int], list[FileEntry]]:
+    """Write ``heldout/<name>``; return the number of edges of each, and the files.
+
+    Edges are those that ``build_shard`` held out, or those of --valid and --test.
+    """
+    counts: dict[str, int] = {}
+    files: list[FileEntry] = []
+    columns: list[tuple[str, Any]] = [("sources", shape.dtype), ("targets", shape.dtype)]
+    columns += [("relations", "int32")] if job.relations else []
+    columns += shape.payloads()
+    for name in ("test", "valid"):
+        given = [(number, one) for number, one in enumerate(batches) if one.use == name]
+        drawn = [folder / name for folder in job.heldout]
+        if not (given or drawn):
+            continue
+        folders = [*drawn, *(batch.folder for _, batch in given)]
+        size = sum(file.stat().st_size for one in folders for file in one.glob("*.raw"))
+        need_memory(2 * size, f"the held-out {name} edges", remedy="Hold out fewer edges")
+        parts = [{c: spill.take(one, c, dtype) for c, dtype in columns} for one in drawn]
+        for number, batch in given:
+            edges = read_batch(batch.folder, number, batch.rows, shape, numbering)
+            parts.append(edges.arrays())
+        for column, _ in columns:
+            whole = np.concatenate([part[column] for part in parts])
+            files.append(save_npy(job.partial.result, f"heldout/{name}/{column}.npy", whole))
+        counts[name] = sum(len(part["sources"]) for part in parts)
+    return counts, files

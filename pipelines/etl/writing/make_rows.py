@@ -29,8 +29,8 @@ from penstock.pipelines.etl.writing.build import (
     bins_of,
     build_shard,
     manifest_of,
+    write_heldout,
 )
-from penstock.pipelines.etl.writing.heldout import write_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Shape, make_shape, shuffle_batch
 from penstock.pipelines.etl.writing.trim import choose_nodes, load_shard, shuffle_shard, trims

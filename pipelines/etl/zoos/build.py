@@ -2,7 +2,8 @@
 
 1. ``read_runs``  every batch of the input is sorted by graph and written as a run
 2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by the counts of the runs
-3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
+3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows: one sort for
+   all its graphs, by the rules of one large graph
 4. ``join_shard``, ``_write_tables``  counts are known, so ids over the whole zoo are known, and
    ranges become the files of a graph
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +33,9 @@ from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, bins_of, manifest_of
-from penstock.pipelines.etl.writing.shuffle import Edges
-from penstock.pipelines.etl.writing.trim import choose_nodes, trims
-from penstock.pipelines.etl.zoos.rows import build_csr, only
+from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
+from penstock.pipelines.etl.writing.shuffle import Edges, Shape, bin_edges
+from penstock.pipelines.etl.writing.trim import Renumbering, choose_nodes, trims
 from penstock.pipelines.etl.zoos.runs import GraphRange, Run, choose_ranges, read_runs, take_ids
 from penstock.pipelines.etl.zoos.tu import with_tu_data
 from penstock.sizes import need_memory
@@ -49,6 +51,8 @@ _LEAST_RANGE = 64 << 20
 # Bytes per edge while its range is built, besides three times its input: keys and order of both
 # directions, rows and columns.
 _EDGE_BYTES = 56
+# Rows sorted at a time: few enough that their keys fit the cache.
+BIN_ROW_BITS = 16
 
 
 def build_zoo(job: EtlJob) -> Manifest:
@@ -152,6 +156,49 @@ def build_range(
         }
 
     return spill.once(folder, make)
+
+
+def build_csr(edges: Edges, rows: int, options: EtlOptions) -> tuple[CSR, dict[str, int]]:
+    """Return the rows of edges given in input order, ids below ``rows``, and counts.
+
+    merged  directed edges that became part of another
+    pairs   edges that are listed in both directions
+    """
+    target_bits, relation_bits = max(rows - 1, 1).bit_length(), 0
+    if edges.relations is not None:
+        relation_bits = max(int(edges.relations.max(initial=0)).bit_length(), 1)
+    # Row, target, relation and direction share one 64-bit key.
+    row_bits = min(BIN_ROW_BITS, 61 - target_bits - relation_bits)
+    starts = (*range(0, max(rows, 1), 1 << row_bits), rows)
+    shape = Shape(rows, starts, target_bits, relation_bits, None, False)
+    both_ways, loops = not options.directed, options.self_loops == "keep"
+    keys, order, offsets = bin_edges(edges, shape, both_ways=both_ways, keep_loops=loops)
+    built: list[CSR] = []
+    pairs = 0
+    for number in range(shape.bins):
+        part = slice(offsets[number], offsets[number + 1])
+        columns = {n: partial(np.take, a, order[part]) for n, a in edges.columns.items()}
+        rows_built, found = rows_of_keys(
+            keys[part],
+            shape.rows(number),
+            target_bits,
+            relation_bits,
+            columns,
+            Merging.of(options),
+        )
+        built.append(rows_built)
+        pairs += found
+    whole = CSR.concatenate(built)
+    return whole, {"merged": len(keys) - whole.edges, "pairs": pairs // 2}
+
+
+def only(csr: CSR, chosen: Renumbering) -> CSR:
+    """Return the rows of the nodes that stay, in the same order; ``csr`` holds all their edges."""
+    stays = chosen.new_id >= 0
+    keep = np.repeat(stays, csr.degrees()) & stays[csr.indices]
+    columns: dict[str, Any] = {name: values[keep] for name, values in csr.columns()}
+    indices = chosen.new_id[csr.indices[keep]].astype(csr.indices.dtype)
+    return CSR(offsets_of(chosen.bounds), indices, **columns)
 
 
 def _write(job: EtlJob, dtypes: dict[str, str], ranges: list[Path]) -> Manifest:

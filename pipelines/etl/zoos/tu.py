@@ -30,7 +30,13 @@ from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import read_rows
 from penstock.pipelines.tables.sample import take_sample
-from penstock.pipelines.tables.sources import codec_of, file_size, find_files, is_folder
+from penstock.pipelines.tables.sources import (
+    codec_of,
+    file_name,
+    file_size,
+    find_files,
+    is_folder,
+)
 from penstock.pipelines.tables.text import TextShape
 from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
@@ -61,7 +67,7 @@ def find_tu_files(folder: str) -> dict[str, str]:
     """
     if not is_folder(folder):
         raise InputError(f"{folder} is not a folder", expected="a folder with NAME_A.txt")
-    by_name = {path.rsplit("/", 1)[-1]: path for path in find_files([folder])}
+    by_name = {file_name(path): path for path in find_files([folder])}
     ends = tuple(f"_A.txt{codec}" for codec in _CODECS)
     names = sorted({name.rpartition("_A.txt")[0] for name in by_name if name.endswith(ends)})
     if len(names) != 1:

@@ -242,6 +242,7 @@ def test_json_lines(tmp_path, form, names):
 def test_json_lines_say_their_direction_and_are_read_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.etl.reading.pieces.LEAST", 2000)
     monkeypatch.setattr("penstock.pipelines.tables.json_graphs.BLOCK", 700)
+    monkeypatch.setattr("penstock.pipelines.tables.text.BLOCK", 700)
     zoo = draw(30, directed=True, names=int)
     lines = []
     for number, graph in enumerate(zoo.values()):

@@ -12,7 +12,7 @@ import pytest
 from penstock import ClusterSpec, Graph, walk, word2vec
 from penstock.errors import CorruptFile, InputError, PenstockError, UsageError
 from penstock.pipelines.generate import generate
-from penstock.pipelines.tables import words
+from penstock.pipelines.tables import text
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import files
 from penstock.workers.word2vec.state import Checkpoints
@@ -216,7 +216,7 @@ def test_text_cut_anywhere_is_the_same(tmp_path, monkeypatch, block, target):
     data = ("\n\n" + "\n".join(LINES) + f"\n{long}").encode()
     more = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
     word2vec(packed(tmp_path / "a.txt", data), tmp_path / "a", **more)
-    monkeypatch.setattr(words, "BLOCK", block)
+    monkeypatch.setattr(text, "BLOCK", block)
     monkeypatch.setattr(files, "TEXT_TARGET", target)
     monkeypatch.setattr(files, "PIECE_WORDS", 100)
     folder = tmp_path / "folder"

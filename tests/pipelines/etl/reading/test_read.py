@@ -1,6 +1,7 @@
 """Tables are read in pieces of every size, and what cannot be read is named."""
 
 import gzip
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InputError, UsageError
+from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.layout import find_layout, guess_format
 from penstock.pipelines.etl.reading.pieces import find_pieces
@@ -287,3 +289,24 @@ def test_a_header_in_spite_of_the_option(tmp_path):
     refused(path, "a.csv", "row 1", header="no")
     kept, bad = skipped(path, header="no")
     assert (kept.num_rows, bad) == (2, [1])
+
+
+@pytest.mark.parametrize("files", ["night/*.csv", "night", "night/1.csv"])
+def test_files_in_an_archive_are_read_as_others(tmp_path, files):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in (1, 2):
+            archive.writestr(f"night/{number}.csv", f"src,dst\n{number},9\n")
+    found = table(f"zip://{files}::{tmp_path / 'a.zip'}")
+    assert found["source"].to_pylist() == ([1] if files.endswith("1.csv") else [1, 2])
+    lists = table(f"zip://night::{tmp_path / 'a.zip'}", format="edgelists")
+    assert lists["graph"].to_pylist() == ["1", "2"]
+
+
+def test_an_archive_that_is_replaced_is_another_input(tmp_path):
+    stamps = []
+    for name in ("old.zip", "new.zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("e.csv", "src,dst\n1,2\n")
+        (tmp_path / name).rename(tmp_path / "a.zip")
+        stamps.append(EtlJob(f"zip://e.csv::{tmp_path / 'a.zip'}", EtlOptions()).stamps())
+    assert stamps[0] != stamps[1]
