@@ -222,18 +222,13 @@ class SplitFile:
 
     def splits(self, graph: Graph, nodes: Array | None = None) -> Array:
         """Return 0, 1, 2 or -1 (none) for nodes of a graph, by default all: (nodes,) int8."""
-        import pyarrow.parquet as pq
-
-        names = ["id", "split"] if self.by_id else ["split"]
         if not self.path.is_file():
             raise self._damaged("no such file")
-        with pq.ParquetFile(self.path) as file:
-            table = file.read(columns=names)
-        splits = as_numpy(table["split"], -1).astype(np.int8)
+        splits = as_numpy(read_column(self.path, "split"), -1).astype(np.int8)
         if self.by_id:
             listed, splits = splits, np.full(graph.num_nodes, -1, np.int8)
             with suppress(UsageError):  # ids of another type are other nodes
-                numbers = graph.internal_ids(table["id"].combine_chunks())
+                numbers = graph.internal_ids(read_column(self.path, "id").combine_chunks())
                 splits[numbers[numbers >= 0]] = listed[numbers >= 0]
         elif len(splits) != graph.num_nodes:
             raise self._damaged(f"{len(splits)} rows for {graph.num_nodes} nodes")

@@ -129,14 +129,13 @@ def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
     if isinstance(entry, PenstockError):
         unknown = dict.fromkeys(("flow", "cron", "timezone", "next", "last"))
         return {"name": name, **unknown, "problem": str(entry)}
-    following = entry.following(dt.datetime.now(dt.UTC))
     last = next(reversed(entry.runs()), None)
     return {
         "name": name,
         "flow": str(entry.flow),
         "cron": entry.cron.text,
         "timezone": entry.zone,
-        "next": following and following.isoformat(),
+        "next": entry.following(dt.datetime.now(dt.UTC)).isoformat(),
         "last": last
         and {
             "run": last.name,

@@ -1,13 +1,11 @@
-"""Cron expressions, in cron's own meaning, as a trigger of APScheduler and as systemd's calendar.
-
-APScheduler counts days of the week from Monday, cron from Sunday; and if both the day of the
-month and the day of the week are restricted, cron means either, APScheduler both.
-"""
+"""Cron expressions, in cron's own meaning: when they are due, and systemd's calendar of them."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -32,6 +30,8 @@ _FIELDS = (
     ("month", 1, 12),
     ("day of the week", 0, 7),
 )
+_LONGEST_GAP = dt.timedelta(2)  # a zone has once changed its side of the date line
+_TICK, _DAY = dt.timedelta(microseconds=1), dt.timedelta(1)
 
 
 @dataclass(frozen=True)
@@ -47,32 +47,31 @@ class Cron:
         """Whether the day of the month or that of the week will do."""
         return not self.any[2] and not self.any[4]
 
-    def trigger(self, zone: str | None) -> Any:
-        """Return the trigger of APScheduler."""
-        from apscheduler.triggers.combining import OrTrigger
-        from apscheduler.triggers.cron import CronTrigger
+    def times(self, zone: str | None, since: dt.datetime) -> Iterator[dt.datetime]:
+        """Yield when it is due from a moment on, without end, in the time of a zone.
 
-        def listed(position: int) -> str:
-            return self._listed(position, _DAYS if position == 4 else ())
+        A time that clocks skip comes later by the skipped amount. Of a time that they show twice
+        the first counts; but every hour or every few minutes continues through both, as with cron.
+        """
+        where, often = zone_of(zone), self.any[0] or self.any[1]
+        last = since.astimezone(dt.UTC) - _TICK
+        day = since.astimezone(where).date() - _LONGEST_GAP
+        both = itertools.product(*self.values[1::-1], (0, 1) if often else (0,))
+        clock = [dt.time(hour, minute, fold=fold) for hour, minute, fold in both]
+        while True:
+            shown = [dt.datetime.combine(day, one, where) for one in clock if self._on(day)]
+            pairs = [(one.astimezone(dt.UTC), one) for one in shown]
+            real = {at for at, one in pairs if not often or at.astimezone(where) == one}
+            for moment in sorted(real):
+                if moment > last:
+                    last = moment
+                    yield moment.astimezone(where)
+            day += _DAY
 
-        from penstock.pipelines.schedule.trigger import WallTime
-
-        # Every hour or every few minutes continues through the repeated hour, as with cron.
-        often = self.any[0] or self.any[1]
-        common = {
-            "minute": listed(0),
-            "hour": listed(1),
-            "month": listed(3),
-            "timezone": zone_of(zone) if often else dt.UTC,
-        }
-        found: Any
-        if self.either_day:
-            found = OrTrigger(
-                [CronTrigger(**common, day=listed(2)), CronTrigger(**common, day_of_week=listed(4))]
-            )
-        else:
-            found = CronTrigger(**common, day=listed(2), day_of_week=listed(4))
-        return found if often else WallTime(found, zone_of(zone))
+    def _on(self, day: dt.date) -> bool:
+        by_date, by_week = day.day in self.values[2], day.isoweekday() % 7 in self.values[4]
+        either = by_date or by_week if self.either_day else by_date and by_week
+        return day.month in self.values[3] and either
 
     @property
     def numbers(self) -> str:
@@ -97,10 +96,10 @@ class Cron:
             return (by_date, by_week)
         return (f"{days} {by_date}",)
 
-    def _listed(self, position: int, names: tuple[str, ...] = ()) -> str:
+    def _listed(self, position: int) -> str:
         if self.any[position] and self._whole(position):
             return "*"
-        return ",".join(names[one] if names else str(one) for one in self.values[position])
+        return ",".join(map(str, self.values[position]))
 
     def _whole(self, position: int) -> bool:
         low, high = _FIELDS[position][1:]

@@ -86,10 +86,9 @@ class Entry:
             found += ["--set", one]
         return found
 
-    def following(self, after: dt.datetime) -> dt.datetime | None:
-        """Return when it fires next."""
-        found: dt.datetime | None = self.cron.trigger(self.zone).get_next_fire_time(None, after)
-        return found
+    def following(self, after: dt.datetime) -> dt.datetime:
+        """Return when it is due next."""
+        return next(self.cron.times(self.zone, after))
 
     def runs(self) -> list[RunRecord]:
         """Return the runs of this schedule, the oldest first."""
@@ -116,11 +115,10 @@ class Entry:
             # A day may have several runs: those that were due before the last one are done.
             midnight = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
             since = max(since, min(start, midnight.astimezone(dt.UTC) - _TICK))
-        moment = self.following(max(since, now - _LONGEST) + _TICK)
-        while moment is not None and moment <= now:
-            found[moment.astimezone(zone).date()] = moment
-            # In a zone, a second after the second of two equal times is after the first.
-            moment = self.following(moment.astimezone(dt.UTC) + _TICK)
+        for moment in self.cron.times(self.zone, max(since, now - _LONGEST) + _TICK):
+            if moment > now:
+                break
+            found[moment.date()] = moment
         passed = {(run.date, began(run)) for run in self._passed()}
         days = [
             day
@@ -170,7 +168,7 @@ class Entry:
                 for date, time in ((day, dt.time()), (day, until), (day + _DAY, until))
             )
             fires = self.following(max(midnight, self.added))
-            if fires is None or fires.astimezone(zone).date() != day:
+            if fires.date() != day:
                 continue
             if now >= (limit if limit > fires else next_limit):
                 passed = any(run.date == day.isoformat() for run in self._passed())

@@ -8,17 +8,16 @@ machine that was off, makes them up.
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.errors import PenstockError, UsageError
 from penstock.locks import lock_of, try_lock
@@ -29,9 +28,6 @@ from penstock.pipelines.flow.records import State, began
 from penstock.pipelines.schedule.entry import Entry, Schedules
 from penstock.pipelines.signals import Terminated
 from penstock.sizes import plural
-
-if TYPE_CHECKING:
-    from apscheduler.schedulers.base import BaseScheduler
 
 _LOOK_SECONDS = 2.0  # for schedules and flows that have changed
 _END_SECONDS = 60.0
@@ -59,83 +55,64 @@ def serve(schedules: Schedules) -> None:
 
 class _Server:
     def __init__(self, schedules: Schedules) -> None:
-        from apscheduler.executors.pool import ThreadPoolExecutor
-        from apscheduler.schedulers.background import BackgroundScheduler
-
-        logging.getLogger("apscheduler").setLevel(logging.ERROR)
         self.schedules = schedules
         self._stopping, self._lock = threading.Event(), threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._seen: dict[str, Any] = {}  # what each schedule was when it was last looked at
-        self._one_run: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._scheduler: BaseScheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(32)},
-            # One runs; one may wait, so that what changes meanwhile is looked at again.
-            job_defaults={"coalesce": True, "max_instances": 2, "misfire_grace_time": None},
-        )
+        self._next: dict[str, dt.datetime] = {}  # when its days are looked at
+        self._threads: dict[str, threading.Thread] = {}
 
     def run(self) -> None:
-        self._scheduler.start()
         self._look()
         _say(f"serving {plural(len(self._seen), 'schedule')} of {self.schedules.folder}")
         while True:
-            time.sleep(_LOOK_SECONDS)
+            now = dt.datetime.now(dt.UTC)
+            ahead = [(one - now).total_seconds() for one in self._next.values() if one > now]
+            time.sleep(min([_LOOK_SECONDS, *ahead]))
             self._look()
 
     def _look(self) -> None:
         """Follow the files of schedules and flows; have what is due run."""
-        found = dict(self.schedules.entries())
+        found, now = dict(self.schedules.entries()), dt.datetime.now(dt.UTC)
         for name in [one for one in self._seen if one not in found]:
             del self._seen[name]
-            with suppress(Exception):  # it has never been readable
-                self._scheduler.remove_job(name)
-        now = dt.datetime.now(dt.UTC)
+            self._next.pop(name, None)
         for name, entry in found.items():
             seen = str(entry) if isinstance(entry, PenstockError) else entry
-            if self._seen.get(name) != seen:
-                self._seen[name] = seen
-                self._follow(name, entry, now)
-            elif isinstance(entry, Entry):
-                self._watch(entry, now)
+            changed, self._seen[name] = self._seen.get(name) != seen, seen
+            if not isinstance(entry, PenstockError):
+                self._follow(entry, now, changed=changed)
+            elif changed:
+                _say(f"{name}: {entry}")
 
-    def _follow(self, name: str, entry: Entry | PenstockError, now: dt.datetime) -> None:
-        if isinstance(entry, PenstockError):
-            _say(f"{name}: {entry}")
-            return
-        if entry.problem is not None:
-            _say(f"{name}: the schedule stays as it is: {entry.problem}")
-        # At once, for what was missed; then by its trigger.
-        self._scheduler.add_job(
-            self._run_due,
-            entry.cron.trigger(entry.zone),
-            (name,),
-            id=name,
-            replace_existing=True,
-            next_run_time=now,
-        )
-        _say(f"{name}: {entry.cron.text} {entry.zone or ''}, next {entry.following(now)}")
-
-    def _watch(self, entry: Entry, now: dt.datetime) -> None:
-        job = self._scheduler.get_job(entry.name)
-        following = entry.following(now)
-        if job is not None and following is not None and job.next_run_time > following:
-            _say(f"{entry.name}: the clock was set back, next {following.isoformat()}")
-            self._scheduler.modify_job(entry.name, next_run_time=following)
+    def _follow(self, entry: Entry, now: dt.datetime, *, changed: bool) -> None:
+        name, following = entry.name, entry.following(now)
+        if changed:
+            if entry.problem is not None:
+                _say(f"{name}: the schedule stays as it is: {entry.problem}")
+            _say(f"{name}: {entry.cron.text} {entry.zone or ''}, next {following}")
+            self._next[name] = now  # for what was missed
+        # If the clock was set back, it is due earlier.
+        self._next[name] = min(self._next.get(name, now), following)
+        before = self._threads.get(name)
+        # One run at a time; what changes meanwhile is looked at after it.
+        if self._next[name] <= now and (before is None or not before.is_alive()):
+            self._next[name] = following
+            self._begin(name, self._run_days, name)
         day = entry.late(now)
         if day is not None and entry.reported != day.isoformat():
             self.schedules.save(replace(entry, reported=day.isoformat()))
-            _say(f"{entry.name}: {day} has not passed by {entry.options.late_after}")
+            _say(f"{name}: {day} has not passed by {entry.options.late_after}")
             # Not here: a hook may hang.
-            self._scheduler.add_job(
-                notify_late, args=(entry.flow, entry.series[0], day, entry.settings)
-            )
+            more = entry.flow, entry.series[0], day, entry.settings
+            self._begin(f"{name} is late", notify_late, *more)
 
-    def _run_due(self, name: str) -> None:
-        """Run the days that are due, one after the other; APScheduler calls this."""
-        with self._one_run[name]:
-            self._run_days(name)
+    def _begin(self, title: str, work: Callable[..., None], *given: Any) -> None:
+        self._threads[title] = threading.Thread(target=work, args=given)
+        self._threads[title].start()
 
     def _run_days(self, name: str) -> None:
+        """Run the days that are due, one after the other."""
         while not self._stopping.is_set() and name in self.schedules.names():
             entry = self.schedules.load(name)
             if any(run.state == State.RUNNING for run in entry.runs()):  # its scheduler was killed
@@ -188,8 +165,8 @@ class _Server:
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+        for thread in self._threads.values():
+            thread.join()
 
 
 def _end_record(entry: Entry, day: dt.date, attempt: str, code: int, since: float) -> None:

@@ -147,6 +147,15 @@ def test_a_manifest_that_cannot_be_meant(copy, change):
     assert str(path) in str(caught.value)
 
 
+def test_the_split_of_a_run(copy, commands, tmp_path):
+    path = tmp_path / "run"
+    words = ["gnn", "train", str(copy / "graph"), str(path), "--epochs", "1"]
+    assert commands.run([*words, "--split", "0.6", "0.2", "0.2"], tmp_path)[0] == 0
+    file = path / "split.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    refused(commands, ["gnn", "evaluate", str(path)], tmp_path, file)
+
+
 @pytest.mark.parametrize("job", ["walk", "partition", "predict"])
 def test_verify_finds_a_flipped_bit(job, copy, commands, tmp_path):
     """Before anything is computed with it; so does validate, and nothing else."""
