@@ -182,6 +182,24 @@ def test_a_base(line, given, commands, tmp_path):
     assert base.name in said
 
 
+FINISHED = [
+    *BASES,
+    "etl {0}/edges.parquet {1} --source a --target b",
+    "centrality {0}/edges.parquet {1} --source a --target b --metrics closeness",
+]
+
+
+@pytest.mark.parametrize("line", FINISHED)
+def test_a_base_that_a_finished_output_does_not_need(line, given, tmp_path):
+    base = tmp_path / "base"
+    how = ["--cluster", "threads", "-q"]
+    words = [*line.format(given, tmp_path / "out").split(), *how, "--base", str(base)]
+    assert run([*line.format(given, base).split(), *how]) == 0
+    assert run(words) == 0
+    shutil.rmtree(base)
+    assert run([*words, "--resume"]) == 0
+
+
 def test_a_url():
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/stamps/e.csv", b"1,2\n")

@@ -66,7 +66,7 @@ class CentralityInput(ABC):
     files: Sequence[str] = ()
     scratch_bytes: int = 0
 
-    beside: Sequence[Path] = ()  # other files that decide the result: of --base, of values of nodes
+    beside: Sequence[Path] = ()  # other files that decide the result: of values of nodes
 
     def stamps(self) -> dict[str, Any]:
         """Return the stamps of its files and of those beside it, by path."""
@@ -102,8 +102,7 @@ def open_input(
             )
         found = TableInput(path, options)
     options.check_effect(found.kind)
-    base = () if options.base is None else (options.base / "centrality.json",)
-    found.beside = [*base, *options.node_values().values()]
+    found.beside = list(options.node_values().values())
     return found
 
 
