@@ -119,6 +119,22 @@ def read_column(path: Path, name: str) -> pa.ChunkedArray:
         return file.read(columns=[name]).column(0)
 
 
+def read_table(path: Path, names: list[str] | None = None) -> pa.Table:
+    """Return some columns of a Parquet file, by default all."""
+    import pyarrow.parquet as pq
+
+    with reading_parquet(path):
+        return pq.read_table(path, columns=names)
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """Return the schema of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with reading_parquet(path):
+        return pq.read_schema(path)
+
+
 def write_parquet(
     path: Path, tables: Iterable[pa.Table], *, rows: int | None = None, **how: Any
 ) -> None:

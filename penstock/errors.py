@@ -132,6 +132,11 @@ class InputError(PenstockError):
     """The user's data is wrong; the message names the file and the row."""
 
 
+def changed_input(path: Any) -> InputError:
+    """Return the error of an input that became another one while a job read it."""
+    return InputError(f"{path} changed while it was read", remedy="Run it again")
+
+
 class BaseRefused(InputError):
     """What ``--base`` names is of another kind, or is not there to compare with.
 

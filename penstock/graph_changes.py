@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import read_schema
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import BaseRefused, CorruptFile
 from penstock.files import FileEntry, save_npy
@@ -40,9 +41,7 @@ def another_kind(path: Any, what: str, before: Any, now: Any) -> BaseRefused:
 
 
 def _kind_of(graph: Graph) -> dict[str, Any]:
-    import pyarrow.parquet as pq
-
-    about, ids = graph.manifest, pq.read_schema(graph.ids_file).field("id").type
+    about, ids = graph.manifest, read_schema(graph.ids_file).field("id").type
     return {
         "edges": _WAYS[about.directed],
         "zoo": about.graphs is not None,

@@ -77,8 +77,9 @@ class Output:
     kind      its kind: a directory that holds ``<kind>.json``, or ``_<kind>.json`` if it is a
               Parquet dataset, whose readers ignore such names
     identity  what determines it, as JSON: ``resume`` continues only with the same; ``inputs`` in it
-              are stamps of files by path, ``varying`` options with which an interrupted run may
-              resume although they affect it
+              are stamps of files by path, and so is ``base``, which may be gone once it is
+              finished; ``varying`` are options with which an interrupted run may resume although
+              they affect it
     command   the command that writes it, for messages
     scratch   folder of intermediate files [default: next to the result]
     wait      whether to wait for another process that makes the same output
@@ -137,7 +138,7 @@ class Output:
         if path is None or self.identity is None:
             return None
         found = read_record(path)
-        if found.get(IDENTITY) != digest(self.identity):
+        if not str(found.get(IDENTITY)).startswith(digest(self.identity)):
             return None
         sizes = {self.path / name: entry["bytes"] for name, entry in found["files"].items()}
         return found if _are_there(sizes) else None
@@ -276,7 +277,7 @@ class Output:
         """Whether an interrupted run has other options, or inputs with other content."""
         both = self.identity or {}, self._record().get(IDENTITY) or {}
         now, before = (
-            {**one, "varying": None, "inputs": sorted(map(str, one.get("inputs", {}).values()))}
+            {**one, "varying": None, "base": None, "inputs": sorted(map(str, _files(one).values()))}
             for one in both
         )
         return before != now
@@ -289,7 +290,7 @@ class Output:
             raise CorruptFile(f"{self._record_file} is damaged", remedy=remedy)
         both = self.identity or {}, self._record().get(IDENTITY) or {}
         now, before = ({**one, "varying": None} for one in both)
-        old, new = before.get("inputs", {}), now.get("inputs", {})
+        old, new = _files(before), _files(now)
         changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
         if changed and before.get("options") == now.get("options"):
             raise UsageError(
@@ -362,10 +363,17 @@ def _are_there(sizes: dict[Path, int]) -> bool:
     return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
+def _files(identity: dict[str, Any]) -> dict[str, Any]:
+    """Return the stamps of all files that an identity names."""
+    return {**identity.get("inputs", {}), **identity.get("base", {})}
+
+
 def digest(identity: dict[str, Any]) -> str:
-    """Return an identity in the form of manifests."""
-    text = json.dumps(identity, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    """Return an identity in the form of manifests; that of a base stands at the end."""
+    rest = {name: value for name, value in identity.items() if name != "base"}
+    parts = [one for one in (rest, identity.get("base")) if one]
+    texts = [json.dumps(one, sort_keys=True, default=str) for one in parts]
+    return " ".join(hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts)
 
 
 def file_stamp(path: str | Path) -> list[Any]:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, one_array, positions
+from penstock.arrow import (
+    as_numpy,
+    one_array,
+    positions,
+    read_schema,
+    read_table,
+    reading_parquet,
+)
 from penstock.csr import offsets_of
-from penstock.errors import BaseRefused
+from penstock.errors import BaseRefused, CorruptFile
 from penstock.files import FileEntry, part_name, sha256_of
 from penstock.formats import with_names
 from penstock.graph import load_npy
@@ -68,8 +75,6 @@ class Base:
     @classmethod
     def open(cls, path: Path, source: CentralityInput, options: CentralityOptions) -> Base:
         """Open the output that ``--base`` names, of graphs of the same kind."""
-        import pyarrow.parquet as pq
-
         from penstock.pipelines.centrality.output import FORMAT
 
         if source.one and "pagerank" not in options.wanted:
@@ -100,15 +105,16 @@ class Base:
             )
         parts = sorted(entry.name for entry in files if entry.name.startswith("nodes/"))
         kinds = ("one graph", "several graphs")
-        if parts and (named := "graph_id" in pq.read_schema(path / parts[0]).names) == source.one:
+        if parts and (named := "graph_id" in read_schema(path / parts[0]).names) == source.one:
             raise another_kind(path, "input", kinds[named], kinds[not named])
         return cls(path, sha256_of(path / FORMAT.file))
 
     def ranks(self, nodes: pa.Array) -> Array:
         """Return the PageRank that nodes of the one graph had; new ones have an average one."""
-        import pyarrow.parquet as pq
+        import pyarrow as pa
 
-        table = pq.read_table(self.path / "nodes", columns=["node", "pagerank"])
+        files = sorted((self.path / "nodes").glob("*.parquet"))
+        table = pa.concat_tables(read_table(file, ["node", "pagerank"]) for file in files)
         ids = one_array(table.column("node"))
         if ids.type != nodes.type:
             raise another_kind(self.path, "ids", ids.type, nodes.type)
@@ -131,9 +137,15 @@ def _index(base: Base) -> tuple[Array, Array]:
 
     A place is a part, the graph's number there, and its first node there: (3, graphs).
     """
+    import pyarrow.parquet as pq
+
     bits, places = [np.zeros((1, 2), np.uint64)], [np.zeros((1, 3), np.int64)]  # of no graph
     for file in sorted((base.path / "structure").glob("*.npy")):  # of large graphs there is none
-        part = load_npy(file)
+        part, nodes = load_npy(file), base.path / "nodes" / f"{part_name(int(file.stem))}.parquet"
+        with reading_parquet(nodes):
+            rows = pq.read_metadata(nodes).num_rows
+        if len(part) and (part[:, 2].max() > rows or part[:, 2].sum() != rows):
+            raise CorruptFile(f"{file} is damaged", expected=f"graphs of {rows:,} nodes together")
         before = offsets_of(part[:, 2].astype(np.int64))[:-1]
         numbers = np.full(len(part), int(file.stem)), np.arange(len(part))
         bits.append(part[:, :2])
@@ -189,11 +201,9 @@ class Known:
 
 
 def _columns(path: Path, kind: str, part: int, names: Iterable[str]) -> list[tuple[str, Any]]:
-    import pyarrow.parquet as pq
-
     if not (wanted := list(names)):
         return []
-    table = pq.read_table(path / kind / f"{part_name(part)}.parquet", columns=wanted)
+    table = read_table(path / kind / f"{part_name(part)}.parquet", wanted)
     return [(name, as_numpy(table.column(name), 0)) for name in wanted]
 
 

@@ -133,6 +133,8 @@ def train_vectors(
         init_sha256=_init_sha256(options, init, before),
         rows=rows.about,
     )
+    if init is not None:
+        context.init.check()  # ranks read the checkpoint of this SHA-256
     out.begin(FORMAT, run.to_dict())
     keep_ids(out.result, graph)
     rows.save(out.result)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import read_schema, reading_parquet
 from penstock.errors import BaseRefused, UsageError
 from penstock.graph import Graph
 from penstock.graph_changes import another_kind
@@ -108,7 +109,7 @@ class Base:
     @property
     def id_type(self) -> str:
         """The type of its ids, as in Layout; with types of nodes, in nodes.parquet."""
-        return str(self.graph.node_column("id").type).removeprefix("large_")
+        return str(read_schema(self.graph.ids_file).field("id").type).removeprefix("large_")
 
     def completed(self, options: EtlOptions) -> EtlOptions:
         """Return the options of a change of it, with the rules by which it was made."""
@@ -224,19 +225,20 @@ class Base:
         wanted = ids.columns(range(len(ids)))["id"]
         wanted = wanted.combine_chunks() if isinstance(wanted, pa.ChunkedArray) else wanted
         found = np.full(len(ids), -1, np.int64)
-        start = 0
-        for batch in pq.ParquetFile(self.graph.ids_file).iter_batches(1 << 22, columns=["id"]):
-            column = batch.column(0)
-            if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
-                raise another_kind(self.graph.path, "ids", column.type, wanted.type)
-            try:
-                column = column.cast(wanted.type)
-            except pa.ArrowInvalid:
-                raise another_kind(self.graph.path, "ids", column.type, wanted.type) from None
-            at = pc.index_in(column, value_set=wanted)
-            known = np.asarray(at.is_valid())
-            found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
-            start += len(column)
+        start, path = 0, self.graph.ids_file
+        with reading_parquet(path), pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(1 << 22, columns=["id"]):
+                column = batch.column(0)
+                if pa.types.is_integer(column.type) != pa.types.is_integer(wanted.type):
+                    raise another_kind(self.graph.path, "ids", column.type, wanted.type)
+                try:
+                    column = column.cast(wanted.type)
+                except pa.ArrowInvalid:
+                    raise another_kind(self.graph.path, "ids", column.type, wanted.type) from None
+                at = pc.index_in(column, value_set=wanted)
+                known = np.asarray(at.is_valid())
+                found[np.asarray(at.drop_null())] = start + np.flatnonzero(known)
+                start += len(column)
         return found
 
 

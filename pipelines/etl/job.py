@@ -15,7 +15,7 @@ from penstock.graph import Graph
 from penstock.manifest import FILE_NAME as MANIFEST
 from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options, refuse_ignored
-from penstock.output import Output
+from penstock.output import Output, refuse_own_input
 from penstock.paths import client_input
 from penstock.pipelines.display import FromBase
 from penstock.pipelines.etl.base import Base
@@ -53,7 +53,7 @@ class EtlJob:
     """One run: its open input, and what its steps have found.
 
     edges, format, pieces  the input as the caller gave it, its format, and its pieces, one per task
-    inputs, layout         its files, with stamps; the roles of their columns
+    inputs, layout         its files, with stamps, but those of the base; the roles of their columns
     options                completed from the input
     partial, connected     the folder where the graph is made, and the workers
     relations, heldout     found on the way: names of relations; folders of edges held out
@@ -74,14 +74,21 @@ class EtlJob:
     def __init__(
         self, edges: str | Path | Iterable[str | Path] | None, options: EtlOptions, *_: bool
     ) -> None:
-        """Find the files of the edges and their columns, and complete the options."""
+        """Find the files; ``open`` reads them."""
         listed = [edges] if isinstance(edges, str | Path) else list(edges or ())
         self.edges, self.options = [client_input(one) for one in listed], options
         self.counts = EtlReport("")
         self.pieces: dict[str, list[Piece]] = {}
-        self.base: Base | None = None if options.base is None else Base.open(options.base)
+        self.base: Base | None = None
         self.changes = not self.edges  # of the base, instead of all edges
-        self._open()
+        some = options.changes or (options.base is not None and options.nodes is not None)
+        if (options.changes and self.edges) or not (some or self.edges):
+            raise UsageError(
+                "edges, or changes of --base, are needed, and not both",
+                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove or --nodes",
+            )
+        changed = [*map(str, (*options.add, *options.remove))]
+        self._find(self.edges or changed)
 
     @property
     def once(self) -> str | None:
@@ -99,14 +106,11 @@ class EtlJob:
         # Only files with certain names belong to a TU data set, and no folders.
         return [*(() if self.format == "tu" else self.edges), *tables]
 
-    def _open(self) -> None:
+    def open(self) -> EtlJob:
+        """Open the base, find the columns, and complete the options."""
         options = self.options
-        some = options.changes or (self.base is not None and options.nodes is not None)
-        if (options.changes and self.edges) or not (some or self.edges):
-            raise UsageError(
-                "edges, or changes of --base, are needed, and not both",
-                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove or --nodes",
-            )
+        if options.base is not None:  # a finished graph does not need it any more
+            self.base = Base.open(options.base)
         edges, removed, reading = self.edges, list[str](), options
         if self.changes:
             assert self.base is not None
@@ -122,7 +126,6 @@ class EtlJob:
             if self.base is not None:
                 raise BaseRefused("--base is for one graph, and this is a zoo of graphs")
         known_columns(options)
-        self.inputs = {path: stamp_of(path) for path in self._files(edges)}
         kinds = {format_of(path) or self.format for path in self.inputs}
         if self.format != "tu":
             text = not kinds <= {"parquet", "arrow", "npz", "json"}
@@ -163,19 +166,22 @@ class EtlJob:
                 self.pieces[name] = find_pieces(paths, self.format, layout, options)
         if removed:
             self._open_removed(removed)
+        return self
 
-    def _files(self, edges: list[str]) -> list[str]:
-        """Return the paths of all files that the run reads."""
+    def _find(self, listed: list[str]) -> None:
+        """Find all files that the run reads."""
         options = self.options
-        files = find_files(edges, None if self.format == "tu" else self.format)
-        for path in (options.valid, options.test, *options.remove):
+        self.format = guess_format(listed, options) if listed else "parquet"
+        files = find_files(listed, None if self.format == "tu" else self.format)
+        for path in (options.valid, options.test):
             files += [] if path is None else find_files([str(path)], self.format)
         tables = [] if options.nodes is None else find_files([str(options.nodes)])
         files += [path for path in tables if format_of(path) in NODE_TABLES]
         if options.features is not None and options.features.is_file():
             files.append(str(options.features))
-        graphs = (options.features_as, options.base)
-        return files + [str(graph / MANIFEST) for graph in graphs if graph is not None]
+        if options.features_as is not None:
+            files.append(str(options.features_as / MANIFEST))
+        self.inputs = {path: stamp_of(path) for path in files}
 
     @property
     def _removing(self) -> EtlOptions:
@@ -209,6 +215,9 @@ class EtlJob:
 
     def make(self, context: Context, out: Output) -> EtlReport:
         """Build the graph."""
+        self.open()
+        if self.base is not None:
+            refuse_own_input(out.named, [self.base.graph.path])
         self.partial = out
         self._plan(context)
         self.connected = context.workers(input_bytes=self.size)

@@ -73,6 +73,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if first is not None:
         with atomic(init) as copy:
             shutil.copyfile(first, copy)
+        context.init.check()
     keep_split(out.result, graph, splits)
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)

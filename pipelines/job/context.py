@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.cluster.spec import ClusterSpec, as_spec
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, changed_input
 from penstock.limits import cores
 from penstock.pipelines.display import Report
 from penstock.pipelines.job.plan import Need, Plan, disk_need
@@ -34,15 +34,37 @@ class Planned(BaseException):
         self.plan = plan
 
 
+class Watched:
+    """Files that are read: one that changes meanwhile is an error.
+
+    stamps  returns the stamps that they have now, by path
+    """
+
+    def __init__(self, stamps: Callable[[], dict[str, Any]]) -> None:
+        self._stamps, self._before = stamps, stamps()
+
+    def check(self, failed: Exception | None = None) -> None:
+        """Raise InputError if one has changed, maybe the cause of another error."""
+        before = self._before
+        try:
+            now = self._stamps()
+        except FileNotFoundError as error:
+            now = {path: before[path] for path in before if path != str(error.filename)}
+        if changed := [path for path in before if before[path] != now.get(path)]:
+            raise changed_input(changed[0]) from failed
+
+
 class Context:
     """An argument of every job, besides its input, output and options.
 
     on_gpu  whether its tasks or ranks compute on GPUs if available
     plans   whether only the plan is requested
     out     the output, once the frame has opened it
+    init    what --init names: a job checks it once it has read all of it, and needs it no longer
     """
 
     out: Output | None = None
+    init: Watched
 
     def __init__(
         self,

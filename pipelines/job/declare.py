@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ from penstock.options import ClientInput, ClientPath, given_options, no_option, 
 from penstock.paths import client_path
 from penstock.pipelines.display import CountsReport, Display, JobReport, OutputReport
 from penstock.pipelines.job.context import Context as Context
-from penstock.pipelines.job.context import Planned
+from penstock.pipelines.job.context import Planned, Watched
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag
 
 if TYPE_CHECKING:
@@ -339,25 +339,32 @@ class Job(Generic[R]):
         options = given_options(call.options, passing=self.passing) if call.options else {}
         names = self.varying(call.options) if callable(self.varying) else self.varying
         varying = {name: options.pop(name) for name in names if name in options}
-        stamps |= {str(one): file_stamp(one) for one in self._base(call)}
         inputs = {**({} if source is None else source.stamps()), **stamps}
         found = {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
-        return {**found, **({"varying": varying} if varying else {})}
+        more = {"varying": varying, "base": self._earlier(call, "base")}
+        return {**found, **{name: value for name, value in more.items() if value}}
 
     def _named(self, call: Call) -> list[Path]:
         named = (getattr(call.options, name) for name in self.files)
         return [Path(one) for one in named if one and isinstance(one, str | Path)]
 
-    def _base(self, call: Call) -> list[Path]:
-        """Return the manifest of yesterday's output, which ``--overwrite`` may replace."""
-        base = getattr(call.options, "base", None)
-        return [] if base is None else sorted(Path(base).glob("[!.]*.json"))
+    def _earlier(self, call: Call, option: str) -> dict[str, Any]:
+        """Return the stamps of an output of yesterday, which ``--overwrite`` may replace: of its
+        manifest, or of all files of a folder without one.
+        """
+        from penstock.output import file_stamp
+
+        if (path := getattr(call.options, option, None)) is None:
+            return {}
+        files = [path] if path.is_file() else sorted(path.glob("[!.]*.json")) or path.glob("*")
+        return {str(one): file_stamp(one) for one in files}
 
     def _open(
         self, context: Context, given: list[Any], call: Call
     ) -> tuple[list[Any], Output | None]:
         """Open the input, and return it with the output, which does not exist yet."""
         opened = []
+        context.init = Watched(partial(self._earlier, call, "init"))
         if self.reads is not None:
             opened = [self.reads.open(given[0], call.options, call.asks("verify"), context.quiet)]
         if self.writes is None:
@@ -387,8 +394,8 @@ class Job(Generic[R]):
         return opened, made
 
     def _inputs(self, opened: list[Any], call: Call) -> dict[str, Any]:
-        inputs: dict[str, Any] = self._identity(opened[0] if opened else None, call)["inputs"]
-        return inputs
+        found = self._identity(opened[0] if opened else None, call)
+        return {**found["inputs"], **found.get("base", {})}
 
     def _called(self, context: Context, opened: list[Any], out: Output | None, call: Call) -> R:
         given = [*opened, *filter(None, (out, call.options))]
@@ -397,24 +404,6 @@ class Job(Generic[R]):
         finally:  # no task writes to a published or removed output
             context.close()
         return report
-
-    @contextmanager
-    def _unchanged(self, before: dict[str, Any], opened: list[Any], call: Call) -> Iterator[None]:
-        """Raise InputError if an input changes meanwhile, even if the block fails because of it."""
-        failed = None
-        try:
-            yield
-        except Exception as error:
-            failed = error
-        try:
-            now = self._inputs(opened, call)
-        except FileNotFoundError as error:
-            now = {path: before[path] for path in before if path != str(error.filename)}
-        if changed := [path for path in before if before[path] != now.get(path)]:
-            what = f"{changed[0]} changed while it was read"
-            raise InputError(what, remedy="Run it again") from failed
-        if failed is not None:
-            raise failed
 
     def _run(self, context: Context, given: list[Any], call: Call) -> R:
         from penstock.workers.ahead import compile_ahead
@@ -426,10 +415,14 @@ class Job(Generic[R]):
             out.tidy()
             kept: R = filled(self._annotated("return"), found["report"])
             return kept
-        before = self._inputs(opened, call)
+        inputs = Watched(partial(self._inputs, opened, call))
         with nullcontext() if out is None else out.open():
-            with self._unchanged(before, opened, call):
+            try:
                 report = self._called(context, opened, out, call)
+            except Exception as error:  # an input that changed may be the cause
+                inputs.check(error)
+                raise
+            inputs.check()
             if isinstance(report, JobReport):
                 report.seconds = time.monotonic() - begun
             if out is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrow import as_arrow, written_bytes
+from penstock.arrow import as_arrow, reading_parquet, written_bytes
 from penstock.csr import id_dtype
 from penstock.errors import warn
 from penstock.files import FileRanges
@@ -151,7 +151,8 @@ def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
 def _some_ids(graph: Graph) -> Any:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(graph.ids_file, memory_map=True) as file:
+    path = graph.ids_file
+    with reading_parquet(path), pq.ParquetFile(path, memory_map=True) as file:
         last = file.num_row_groups - 1
         groups = sorted({last * part // _SOME_GROUPS for part in range(_SOME_GROUPS + 1)})
         return file.read_row_groups(groups, columns=["id"]).column(0)

@@ -25,6 +25,7 @@ from penstock.workers.walk.starts import Starts
 if TYPE_CHECKING:
     import pyarrow as pa
 
+STARTS = "starts.npy"  # in the scratch folder
 _CHUNK = 1 << 22
 
 
@@ -39,8 +40,8 @@ def kept_starts(listed: Array | None, nodes: int, folder: Path, named: bool) -> 
         return Starts(nodes, nodes)
     if not len(listed):
         raise UsageError("no walk has a start", remedy="Name starts, or use a larger --fraction")
-    save_npy(folder, "starts.npy", listed)
-    return Starts(len(listed), nodes, folder / "starts.npy", named)
+    save_npy(folder, STARTS, listed)
+    return Starts(len(listed), nodes, folder / STARTS, named)
 
 
 def checked_count(starts: int, walks: int, nodes: int) -> int:

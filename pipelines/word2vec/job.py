@@ -25,18 +25,25 @@ from penstock.pipelines.word2vec.inputs import Input
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import check_ranks, plan_training, settings_of
 from penstock.pipelines.word2vec.report import Word2vecReport
+from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
 from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.state import METRICS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 
+_START = "start"  # folder and record of the vectors to begin with
 _GENTLE = 0.05  # the largest learning rate that an error suggests
 
 
 def train(context: Context, source: Input, out: Output, options: Word2vecOptions) -> Word2vecReport:
     """Make a corpus, train on ranks, and write the vectors."""
-    warm, graph, scratch = source.warm, source.graph, out.scratch
+    graph, scratch = source.graph, out.scratch
     training, resumes = settings_of(options, source.kind), out.resumes
+    begun = resumes and out.pieces.done(_START)  # then --init is not read again
+    source.choose(scratch if begun else None)
+    warm = None
+    if options.init is not None and not begun:
+        warm = WarmStart(options.init, options.dim)
     _, asked = resolve_ranks(options.parts, context.cluster)
     if asked is not None:  # before a cluster is started
         check_ranks(options, training, asked, resumes=resumes)
@@ -48,10 +55,13 @@ def train(context: Context, source: Input, out: Output, options: Word2vecOptions
     # Errors that the vocabulary decides are raised before the corpus is written.
     vocabulary = source.counted(workers, scratch)
     takes = plan_training(context, source, training, workers, vocabulary.words)
-    start = None
     if warm is not None:
-        start = warm.prepare(vocabulary, graph, scratch / "start")
+        warm.prepare(vocabulary, graph, scratch / _START)
     prepared = source.prepare(workers, scratch)
+    if warm is not None:
+        context.init.check()
+        out.pieces.save(_START, {"known": warm.initialised, "averaged": warm.averaged}, [])
+    started = {} if options.init is None else out.pieces.load(_START)[0]
     if not context.quiet:
         what = "nodes" if source.rows_are == "nodes" else "words in the vocabulary"
         words = f"{format_count(prepared.tokens)} words per epoch"
@@ -62,7 +72,7 @@ def train(context: Context, source: Input, out: Output, options: Word2vecOptions
         prepared.counts,
         training,
         scratch,
-        start,
+        scratch / _START if started else None,
         parts=out.result,
         ids=vocabulary.file,
     )
@@ -129,8 +139,7 @@ def train(context: Context, source: Input, out: Output, options: Word2vecOptions
         words_per_second=trained.run_words / trained.seconds if trained.seconds > 1 else None,
         resumed=trained.resumed,
         unseen=trained.unseen,
-        known=None if warm is None else warm.initialised,
-        averaged=0 if warm is None else warm.averaged,
+        **started,
         internal_ids=numbers,
     )
 

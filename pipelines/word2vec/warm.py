@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
-from penstock.files import link, save_npy
+from penstock.files import link, remove, save_npy
 from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import CONTEXT
@@ -37,7 +37,7 @@ class WarmStart:
             )
         self.context = self.vectors.context  # reports damage before the input is read
 
-    def prepare(self, vocabulary: Vocabulary, graph: Graph | None, folder: Path) -> Path:
+    def prepare(self, vocabulary: Vocabulary, graph: Graph | None, folder: Path) -> None:
         """Write the vectors to begin with, means of neighbours included, for ranks to read."""
         ids = vocabulary.ids()
         rows = self.vectors.find(ids)
@@ -61,6 +61,7 @@ class WarmStart:
             self.averaged = len(new)
             found_words = np.concatenate([words, new])
             found = np.concatenate([values, means])
+        remove(folder)
         save_npy(folder, "words.npy", found_words)
         _keep(folder, "in.npy", found)
         if self.context is not None:
@@ -73,7 +74,6 @@ class WarmStart:
                 )
             save_npy(folder, "context_words.npy", words)
             _keep(folder, "out.npy", context)
-        return folder
 
 
 def _keep(folder: Path, name: str, values: Array) -> None:

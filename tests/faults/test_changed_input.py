@@ -119,6 +119,40 @@ def test_a_file_that_an_option_names(line, name, given, commands, tmp_path):
     assert path.name in said
 
 
+INITS = {
+    "word2vec": "word2vec train {0}/walks {1} --dim 8 --epochs 3 --checkpoint-epochs 1 "
+    "--deterministic --init {0}/vectors",
+    "embed": "embed train {0}/graph {1} --model dot --dim 8 --epochs 2 --batch 100 --partitions 8 "
+    "--checkpoint-minutes 1e-9 --init {0}/embedded",
+    "gnn": "gnn train {0}/graph {1} --epochs 9 --checkpoint-epochs 3 --init {0}/run",
+}
+
+
+@pytest.mark.parametrize("job", cells(INITS, quick=("embed", "gnn")))
+def test_what_a_training_begins_with(job, two, commands, tmp_path):
+    """It ends with the name of what changes before all of it is read; later it may be gone."""
+    home, given = tmp_path / "home", tmp_path / "given"
+    home.mkdir()
+    shutil.copytree(two, given)
+    words = [*INITS[job].format(given, home / "out").split(), "--cluster", "threads"]
+    init = Path(words[words.index("--init") + 1])
+    assert commands.run(words, home)[0] == 0
+    expected, count = results(home / "out"), commands.count
+    shutil.rmtree(home / "out")
+    assert commands.run(words, home, 3 * count // 4, "kill")[0] == -9
+    init.rename(f"{init}.kept")
+    for _ in "resumed", "finished":
+        code, said = commands.run([*words, "--resume"], home)
+        assert code == 0, said
+        assert results(home / "out") == expected
+    Path(f"{init}.kept").rename(init)
+    shutil.rmtree(home / "out")
+    code, said = commands.run(words, home, count // 10, "change", init)
+    assert code == 1, said
+    assert init.name in said
+    assert not published(job, home / "out")
+
+
 BASES = ["walk {0}/graph {1}", "similar {0}/vectors --all {1}", "gnn predict {0}/run {1}"]
 
 
@@ -146,6 +180,24 @@ def test_a_base(line, given, commands, tmp_path):
     code, said = commands.run([*words, "--resume"], home)
     assert code == 2, said
     assert base.name in said
+
+
+FINISHED = [
+    *BASES,
+    "etl {0}/edges.parquet {1} --source a --target b",
+    "centrality {0}/edges.parquet {1} --source a --target b --metrics closeness",
+]
+
+
+@pytest.mark.parametrize("line", FINISHED)
+def test_a_base_that_a_finished_output_does_not_need(line, given, tmp_path):
+    base = tmp_path / "base"
+    how = ["--cluster", "threads", "-q"]
+    words = [*line.format(given, tmp_path / "out").split(), *how, "--base", str(base)]
+    assert run([*line.format(given, base).split(), *how]) == 0
+    assert run(words) == 0
+    shutil.rmtree(base)
+    assert run([*words, "--resume"]) == 0
 
 
 def test_a_url():

@@ -179,3 +179,34 @@ def test_verify_finds_a_flipped_bit_of_a_partition(copy, tmp_path, capsys):
     assert run([*words, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--verify"]) == 1
     assert file.name in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+BASES = {
+    "etl {0}/edges.parquet {1} --source a --target b": "nodes.parquet",
+    "centrality {0}/edges.parquet {1} --source a --target b --metrics clustering": (
+        "nodes/part-00000.parquet"
+    ),
+    "centrality {0}/edges.parquet {1} --source a --target b --metrics closeness": (
+        "structure/00000.npy"
+    ),
+    "centrality {0}/graph {1} --metrics pagerank": "nodes/part-00000.parquet",
+    "gnn predict {0}/run {1} --graph {0}/graph": "part-00000.parquet",
+}
+
+
+@pytest.mark.parametrize("line", BASES, ids=[line.split()[0] for line in BASES])
+def test_a_base(line, given, commands, tmp_path):
+    base = tmp_path / "base"
+    path = base / BASES[line]
+    assert run([*line.format(given, base).split(), "--cluster", "threads", "-q"]) == 0
+    if path.suffix == ".npy":
+        change(path, (0, 2), 1 << 40)
+    else:
+        content = path.read_bytes()
+        path.write_bytes(bytes(len(content) // 2) + content[len(content) // 2 :])
+    words = [*line.format(given, tmp_path / "out").split(), "--cluster", "threads"]
+    code, said = commands.run([*words, "--base", str(base)], tmp_path)
+    assert code == 1, said
+    assert "Traceback" not in said
+    assert str(path) in said
+    assert not (tmp_path / "out").exists()

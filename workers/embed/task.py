@@ -18,7 +18,7 @@ class TrainTask:
     run         an existing folder: metrics.jsonl (one line per epoch) and checkpoints/ are in it
     training    with ``model`` and ``partitions`` set for this graph and machine
     init        another run: nodes of the same ids begin with its vectors; and its relations
-    init_sha256  of the checkpoint of that run that all ranks must read; None: any
+    init_sha256  of the checkpoint of that run that all ranks must read
     candidates  nodes that are drawn as negatives and ranked as answers
     shrink      factor of the vectors that a training begins with
     chosen      file: whether the edges of each node's row are trained; None: all edges are

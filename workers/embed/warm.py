@@ -6,7 +6,7 @@ New nodes begin with what their edges to known nodes predict, and the mean of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import positions, read_column
-from penstock.errors import GraphError, UsageError
+from penstock.errors import changed_input
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules, Model, Side
@@ -46,17 +46,25 @@ class WarmStart:
 
     def __init__(self, task: TrainTask, graph: Graph, rules: EmbedRules, opened: ExitStack) -> None:
         assert task.init is not None
-        folder, names = task.init / "checkpoints", task.init_relations
-        self.source, found = open_checkpoint(folder, newest(folder))
+        self._checkpoints = Checkpoints(task.init / "checkpoints")
+        self._name = newest(self._checkpoints.folder)
+        self._mark = self._checkpoints.mark(self._name)
+        with self._unchanged():
+            self._read(task, task.init, graph, rules, opened)
+
+    def _read(
+        self, task: TrainTask, run: Path, graph: Graph, rules: EmbedRules, opened: ExitStack
+    ) -> None:
+        names, path = task.init_relations, self._checkpoints.path(self._name)
+        self.source, found = open_checkpoint(self._checkpoints.folder, self._name)
         opened.callback(self.source.close)
-        self._checkpoint = Checkpoints(folder).path(found.name)
-        self._sha256 = task.init_sha256 or sha256_of(self._checkpoint)
-        self._check_same()
+        if sha256_of(path) != task.init_sha256:
+            raise changed_input(path)
         self.tensors, self._shrink = dict(found.tensors), np.float32(task.shrink)
         if rules.relation_width and rules.model != Model.ROTATE:  # whose relations are angles
             self.tensors["relations"] = self.tensors["relations"] * self._shrink
         self.steps = found.about["batches"] + found.about["steps"]
-        nodes = numbers_of(graph.user_ids(), task.init)
+        nodes = numbers_of(graph.user_ids(), run)
         positions = self.source.layout.positions
         if positions is not None:
             nodes = np.where(nodes < 0, -1, positions[nodes])
@@ -96,19 +104,23 @@ class WarmStart:
         every = np.concatenate(found, axis=1)
         return every[:, np.argsort(every[0], kind="stable")]
 
-    def _check_same(self) -> None:
-        """Raise if the other run has a new checkpoint by now: ranks would mix the two."""
-        if sha256_of(self._checkpoint) != self._sha256:
-            raise UsageError(
-                f"{self._checkpoint} was replaced while a training run began with its vectors",
-                expected="a run that does not train meanwhile",
-                remedy="Wait for its end, and train again",
-            )
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Raise if the other run has a new checkpoint after the block: it would have read two."""
+        try:
+            yield
+        finally:
+            if self._checkpoints.mark(self._name) != self._mark:
+                raise changed_input(self._checkpoints.path(self._name))
 
     def fill(self, nodes: Array, slot: Slot) -> None:
         """Fill the rows of ``nodes``, the first of a slot, with their values in the other run, if
         any.
         """
+        with self._unchanged():
+            self._fill(nodes, slot)
+
+    def _fill(self, nodes: Array, slot: Slot) -> None:
         wanted = self.positions[nodes]
         here = np.flatnonzero(wanted >= 0)
         for at, rows, is_state in self._rows(wanted[here]):
@@ -167,7 +179,7 @@ class WarmStart:
             if np.searchsorted(ordered, first) == np.searchsorted(ordered, stop):
                 continue
             low, high = np.searchsorted(ordered, [first, stop])
-            for is_state, array in enumerate(self._mapped(partition)):
+            for is_state, array in enumerate(self.source.mapped(partition)):
                 most = max(1, _BYTES // (4 * array.shape[1]))
                 for begin in range(low, high, most):
                     some = slice(begin, min(begin + most, high))
@@ -175,13 +187,6 @@ class WarmStart:
                     if not is_state:
                         rows *= self._shrink
                     yield order[some], rows, bool(is_state)
-
-    def _mapped(self, partition: int) -> list[Array]:
-        try:
-            return self.source.mapped(partition)
-        except GraphError:
-            self._check_same()  # training removes files that no checkpoint names
-            raise
 
     def fill_relations(self, values: Array, state: Array) -> None:
         """Fill relations with their values in the other run, if any; and their inverses, and shared

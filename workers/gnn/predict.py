@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow
+from penstock.arrow import as_arrow, read_table
 from penstock.csr import offsets_of
 from penstock.errors import UsageError
 from penstock.files import atomic, part_name
@@ -80,9 +80,7 @@ class _Kept:
     """The predictions of a base, which nodes keep that are not computed again."""
 
     def __init__(self, file: Path, nodes: Array, count: int) -> None:
-        import pyarrow.parquet as pq
-
-        self.table = pq.read_table(file)
+        self.table = read_table(file)
         self.again = np.zeros(count, bool)
         self.again[nodes] = True
         self._number = np.cumsum(self.again) - 1

@@ -44,7 +44,7 @@ class TableInput(CentralityInput):
         if options.format == "auto":
             kind = guess_format([path], EtlOptions(**given))
             given["format"] = kind if kind in ZOOS else "zoo"
-        self.job = self.reader = job = EtlJob(path, EtlOptions(**given))
+        self.job = self.reader = job = EtlJob(path, EtlOptions(**given)).open()
         if options.format == "auto" and isinstance(job.layout.graph, int) and not options.graph_id:
             raise UsageError(
                 f"{path} has no column named graph_id",

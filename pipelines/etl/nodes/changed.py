@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import read_table
 from penstock.graph import Graph, count_splits
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import write_node_data
@@ -28,7 +29,6 @@ def changed_nodes(
     at       positions of those whose values are written: new ones, and those in the table
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     assert job.base is not None
     base, before = job.base.graph, job.base.manifest
@@ -41,7 +41,7 @@ def changed_nodes(
     rows = np.arange(nodes)
     rows[numbers[at]] = before.nodes + np.arange(len(at))
 
-    old, more = pq.read_table(base.ids_file), pq.read_table(folder / "nodes.parquet")
+    old, more = read_table(base.ids_file), read_table(folder / "nodes.parquet")
     whole = pa.concat_tables([old, more.select(old.column_names).cast(old.schema)])
     whole = whole.take(pa.array(rows))
     splits = before.splits

@@ -24,7 +24,6 @@ from penstock.paths import client_input
 from penstock.pipelines.tables.sources import file_size, find_files, format_of, is_folder
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.word2vec.vocabulary import Vocabulary
-from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class Input(ABC):
     what           its name in messages
     graph          the graph whose node v is word v; None: words are found in the input
     rows_are       the rows of the vectors: nodes, if the graph is given, or words
-    warm           the vectors of --init
     internal       whether ids are numbers of a graph's nodes, which need no look-up
     searched       folders that it reads at any depth
     tokens         words of an epoch; None: not known before the input is read
@@ -76,7 +74,6 @@ class Input(ABC):
         if len(sources) > 1:
             self.what += f" and {len(sources) - 1} more"
         self.rows_are = "words" if graph is None else "nodes"
-        self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
     @property
     @abstractmethod
@@ -106,9 +103,15 @@ class Input(ABC):
         return None
 
     def stamps(self) -> dict[str, Any]:
-        """Return the stamps of the graph, and of the vectors of a warm start."""
-        found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
-        return found | ({} if self.warm is None else self.warm.vectors.stamps())
+        """Return the stamps of the graph."""
+        return {} if self.graph is None else {**self.graph.stamps()}
+
+    def choose(self, scratch: Path | None) -> None:
+        """Choose what is trained again of what --init was trained on.
+
+        scratch  has what was chosen when the run began; None: it begins
+        """
+        return
 
     def held_bytes(self, workers: Workers) -> int:
         """Return the bytes that a rank holds of a graph."""

@@ -10,13 +10,14 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import EDGE_COLUMNS, id_dtype
 from penstock.errors import UsageError
-from penstock.graph import Graph
+from penstock.graph import Graph, load_npy
 from penstock.graph_changes import RowPrints
 from penstock.kernels.word2vec_rules import MAX_WORDS
 from penstock.pipelines.changed_rows import rows_to_train
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.walk.choice import SamplerChoice, bytes_of, check_graph, choose
 from penstock.pipelines.walk.starts import (
+    STARTS,
     checked_count,
     kept_starts,
     listed_starts,
@@ -73,10 +74,8 @@ class GraphInput(Input):
                 got=f"{graph.num_nodes:,}",
             )
         rounds = options.walks * options.rounds(self.kind)
-        self._listed = self._starts()
-        starts = graph.num_nodes if self._listed is None else len(self._listed)
-        checked_count(starts, rounds, graph.num_nodes)
-        self.tokens = starts * options.walks * options.length  # as if no walk ended early
+        self._start_at(listed_starts(graph, options))
+        checked_count(self._starts, rounds, graph.num_nodes)
 
     def rows(self) -> RowPrints:
         """Return bits of the rows that a later training with --share compares."""
@@ -85,16 +84,26 @@ class GraphInput(Input):
     def _columns(self) -> list[str]:
         return [name for name in EDGE_COLUMNS if name in self._graph.manifest.dtypes]
 
-    def _starts(self) -> Array | None:
-        """Return the nodes from which to walk; None: all."""
-        graph, options = self._graph, self.options
-        listed = listed_starts(graph, options)
+    def _start_at(self, listed: Array | None) -> None:
+        """Walk from these nodes; None: from all."""
+        self._listed = listed
+        self._starts = self._graph.num_nodes if listed is None else len(listed)
+        # As if no walk ended early.
+        self.tokens = self._starts * self.options.walks * self.options.length
+
+    def choose(self, scratch: Path | None) -> None:
+        """Walk from rows that differ from those of --init, and from a share of the others."""
+        graph, options, listed = self._graph, self.options, self._listed
         if options.share is None or options.init is None:
-            return listed
+            return
+        if scratch is not None:
+            self._start_at(load_npy(scratch / STARTS))
+            return
         about = VECTORS.load(options.init).get("prints")
         self._rows, chosen = rows_to_train(graph, self._columns(), options, VECTORS, about, listed)
-        nodes = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
-        return (nodes if listed is None else listed)[chosen if listed is None else chosen[listed]]
+        if listed is None:
+            listed = np.arange(graph.num_nodes, dtype=id_dtype(graph.num_nodes))
+        self._start_at(listed[chosen[listed]])
 
     def held_bytes(self, workers: Workers) -> int:
         """Return the bytes of the rows, the sampler's tables, and the kept walks."""
