@@ -104,7 +104,8 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         known = self.gangs.pop(gang, None)
         if known is not None and dead >= _WORN:
             self.ending.update(known.members)
-            self._run_on_all(known.members, _die)  # the world restarts
+            for worker in known.members:  # the world restarts
+                self._start(self._run_on(worker, _die, ()))
         self._wake()
 
     async def end(self, gang: str) -> None:
@@ -240,10 +241,6 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         if ended or worker not in self.scheduler.workers:
             self.ending.discard(worker)
             self._wake()
-
-    def _run_on_all(self, members: Iterable[str], function: Callable[..., Any], *args: Any) -> None:
-        for worker in members:
-            self._start(self._run_on(worker, function, args))
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -25,12 +24,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from penstock.workers.comm.segments import (
+    SHM,
+    forget_segments,
+    is_ours,
+    mapped,
+    note_segments,
+    sweep_segments,
+)
 from penstock.workers.processes import adopt_orphans, end_with_parent
 
 _GRACE_SECONDS = 0.7  # from SIGTERM to SIGKILL
 _POLL = 0.02
 _SEARCH_EVERY, _SEARCH_SECONDS = 0.25, 120.0
-_SHM, _NAMES = Path("/dev/shm"), "mpich_shm_*"
+_NAMES = "mpich_shm_*"
 
 
 def supervised(
@@ -100,7 +107,7 @@ class SharedSegments:
 
     def __init__(self) -> None:
         self._files: set[Path] = set()
-        self._before = set(_SHM.glob(_NAMES))
+        self._before = set(SHM.glob(_NAMES))
         self._started = time.monotonic()
 
     @property
@@ -114,39 +121,25 @@ class SharedSegments:
         while todo:
             pid = todo.pop()
             todo += _children(pid)
-            self._files |= _mapped(pid)
+            self._files |= {file for file in mapped(pid) if file.match(_NAMES)}
         if len(self._files) > before:
-            from penstock.workers.comm.segments import note_segments
-
             note_segments(self._files)
 
     def remove(self) -> None:
         """Remove the files found that belong to this user; all their users are dead."""
-        new = set(_SHM.glob(_NAMES)) - self._before
+        new = set(SHM.glob(_NAMES)) - self._before
         if new:
             processes = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
-            self._files |= new.difference(*map(_mapped, processes))
+            self._files |= new.difference(*map(mapped, processes))
         for file in self._files:
             with suppress(OSError):
-                found = file.lstat()
-                if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid():
+                if is_ours(file):
                     file.unlink()
 
     def forget(self) -> None:
         """Remove this process' record."""
         if self._files:
-            from penstock.workers.comm.segments import forget_segments
-
             forget_segments()
-
-
-def _mapped(pid: int) -> set[Path]:
-    try:
-        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
-    except OSError:  # it has ended, or belongs to another user
-        return set()
-    named = [line.split(None, 5)[5] for line in lines if b" /dev/shm/mpich_shm_" in line]
-    return {Path(os.fsdecode(name)) for name in named if not name.endswith(b"(deleted)")}
 
 
 def _start(command: Sequence[str]) -> int:
@@ -214,7 +207,6 @@ def _tidy(folder: str) -> None:
     import shutil
 
     from penstock.locks import lock_of
-    from penstock.workers.comm.segments import sweep_segments
 
     shutil.rmtree(folder, ignore_errors=True)
     lock_of(Path(folder)).unlink(missing_ok=True)  # the process that held it has exited

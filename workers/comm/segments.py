@@ -23,14 +23,14 @@ _NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it sta
 def note_segments(others: Iterable[Path] | None = None) -> None:
     """Record the shared memory that this process maps, or that ``others`` do on its behalf."""
     with suppress(OSError):
-        files = _mapped(os.getpid()) if others is None else sorted(map(str, others))
+        files = sorted(map(str, mapped(os.getpid()) if others is None else others))
         if files:
             if others is not None:
                 _own_note().unlink(missing_ok=True)  # an older, shorter record
             # Every user may write there: never follow a link or write into another's file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(_own_note(), flags, 0o600), "w", encoding="utf-8") as file:
-                file.write("\n".join(files))
+            with os.fdopen(os.open(_own_note(), flags, 0o600), "wb") as file:
+                file.write(os.fsencode("\n".join(files)))
 
 
 def forget_segments() -> None:
@@ -49,21 +49,25 @@ def sweep_segments() -> None:
     with suppress(OSError):
         for note in SHM.glob(f"penstock-{os.getuid()}-*"):
             found = _NOTE.match(note.name)
-            if not found or process_start(int(found[2])) == int(found[3]) or not _is_ours(note):
+            if not found or process_start(int(found[2])) == int(found[3]) or not is_ours(note):
                 continue
-            for path in map(Path, note.read_text(encoding="utf-8").splitlines()):
+            for path in map(Path, os.fsdecode(note.read_bytes()).splitlines()):
                 if path.parent == SHM:  # nothing elsewhere
                     path.unlink(missing_ok=True)
             note.unlink(missing_ok=True)
 
 
-def _is_ours(note: Path) -> bool:
-    """Return whether this user wrote a record: every user may write into /dev/shm."""
-    found = note.lstat()
+def is_ours(file: Path) -> bool:
+    """Return whether this user made a file: every user may write into /dev/shm."""
+    found = file.lstat()
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
 
 
-def _mapped(pid: int) -> list[str]:
-    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    paths = {line.split(None, 5)[5] for line in maps.splitlines() if " /dev/shm/" in line}
-    return sorted(path for path in paths if not path.endswith("(deleted)"))
+def mapped(pid: int) -> set[Path]:
+    """Return the shared memory that a process maps; none if it ended, or is another user's."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
+    except OSError:
+        return set()
+    named = [line.split(None, 5)[5] for line in lines if b" /dev/shm/" in line]
+    return {Path(os.fsdecode(name)) for name in named if not name.endswith(b"(deleted)")}
