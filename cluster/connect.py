@@ -252,10 +252,8 @@ def checked(spec: ClusterSpec, kind: str, ranks: int | None) -> ClusterSpec:
     """
     spec = spec.for_kind(kind)
     if ranks is not None or kind in ("local", "mpi"):
-        from penstock.cluster.count import check_count, check_ranks
+        from penstock.cluster.count import check_count
 
-        if ranks is not None:
-            check_ranks(kind, spec.workers, ranks)
         check_count(spec, kind, ranks)
     return spec
 

@@ -14,10 +14,23 @@ NEEDS_PROCESSES = "a gang needs workers that are processes"
 
 
 def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
-    """Raise UsageError if the requested workers do not fit into this machine's memory.
+    """Raise UsageError if a gang cannot run on such workers, or they do not fit into memory.
 
-    ranks  how many the job's gangs need, if ``spec`` has no number of workers
+    ranks  how many the job's gangs need, if it has any
     """
+    if kind == "threads":
+        raise UsageError(
+            NEEDS_PROCESSES,
+            expected="--cluster mpi or local",
+            got="--cluster threads",
+            remedy="Use one of these, or leave out options that request parts or ranks, such as -k",
+        )
+    if kind == "mpi" and spec.workers is not None and spec.workers < (ranks or 0):
+        raise UsageError(
+            f"-k {ranks} needs as many ranks",
+            expected=f"-n {ranks} or more, or no -n",
+            got=f"-n {spec.workers}",
+        )
     if kind not in ("local", "mpi") or _elsewhere(spec, kind):
         return
     count = spec.workers or (ranks if kind == "mpi" else None)
@@ -28,26 +41,6 @@ def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
             expected=f"at most {max(by_memory, 1)}, each needs {format_bytes(SMALLEST_LIMIT)}",
             got=f"-n {count}" if spec.workers else f"{count} ranks",
             remedy="Take fewer workers or parts, or name more hosts with --hosts",
-        )
-
-
-def check_ranks(kind: str, workers: int | None = None, parts: int | None = None) -> None:
-    """Raise UsageError if a gang cannot run on workers of this kind, or on this few of them.
-
-    workers: how many are requested, or None. parts: how many ranks the gang has, or None.
-    """
-    if kind == "threads":
-        raise UsageError(
-            NEEDS_PROCESSES,
-            expected="--cluster mpi or local",
-            got="--cluster threads",
-            remedy="Use one of these, or leave out options that request parts or ranks, such as -k",
-        )
-    if kind == "mpi" and workers is not None and parts is not None and workers < parts:
-        raise UsageError(
-            f"-k {parts} needs as many ranks",
-            expected=f"-n {parts} or more, or no -n",
-            got=f"-n {workers}",
         )
 
 
