@@ -6,7 +6,6 @@ the workers, run on all of its nodes.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
@@ -23,8 +22,10 @@ from penstock.options import given_options, options, words_of
 from penstock.sizes import parse_bytes
 
 _JOB = Group("The batch job", sort_key=7)
-_TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
-_PLAIN = re.compile(r"[\w.,:@%+=/-]+", re.ASCII)
+_TIME = r"^(?i:[0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|unlimited|infinite)$"
+_PLAIN = (
+    r"^[A-Za-z0-9_.,:@%+=/-]+$"  # sbatch reads it from a comment line, where quotes do not help
+)
 # On the first node, for scheduler and client, besides its ranks.
 _CLIENT_MEMORY = 2 << 30
 # Options that the script itself sets, and their spellings.
@@ -32,20 +33,7 @@ _SAID = ("cluster", "workers", "mpiexec", "hosts")
 _ADDED = ("--cluster", "--workers", "-n", "--mpiexec", "--hosts")
 
 
-def _checked_time(text: str) -> str:
-    if not _TIME.fullmatch(text):
-        raise ValueError("minutes, hours:minutes:seconds or days-hours:minutes:seconds")
-    return text
-
-
-def _checked_name(text: str) -> str:
-    # sbatch reads it from a comment line, where quotes do not help.
-    if not _PLAIN.fullmatch(text):
-        raise ValueError("letters, digits and . , : @ % + = / - _ only")
-    return text
-
-
-_Name = Annotated[str, AfterValidator(_checked_name)]
+_Name = Annotated[str, Field(pattern=_PLAIN)]
 
 
 @Parameter(group=_JOB)
@@ -59,7 +47,7 @@ class SlurmScript:
     """GPUs of each node"""
     ranks_per_node: Annotated[int | None, Field(gt=0)] = None
     """workers on each node [default: one per GPU, or one]"""
-    time: Annotated[str, AfterValidator(_checked_time)] | None = None
+    time: Annotated[str, Field(pattern=_TIME)] | None = None
     """wall time, such as 4:00:00 or 2-12 for two days and a half [default: the partition's]"""
     partition: _Name | None = None
     """partition to wait in"""
