@@ -197,7 +197,8 @@ def close(cluster: Cluster, before: frozenset[int] = frozenset()) -> None:
         if nanny.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)
-    _end_those_that_start(before)
+    if nannies:
+        _end_those_that_start(before)
     _leave_folder(cluster)
 
 

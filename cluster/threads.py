@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from penstock.workers.resources.device import begin
 if TYPE_CHECKING:
     from distributed import Client
 
-_CLOSE_SECONDS = 5
 _SETTINGS = {
     # Its pages, which are never shown, would take time to load.
     "distributed.scheduler.http.routes": [],
@@ -42,6 +41,8 @@ def open_threads(spec: ClusterSpec, *, on_gpu: bool) -> Iterator[Client]:
     beginning = begin(spec.device) if on_gpu else None
     from distributed import Client, LocalCluster
 
+    from penstock.cluster.local import close
+
     # Two steps, so that what the second one starts ends even if it is interrupted.
     cluster = LocalCluster.__new__(LocalCluster)
     with TemporaryFolder("penstock-threads") as folder:
@@ -59,7 +60,7 @@ def open_threads(spec: ClusterSpec, *, on_gpu: bool) -> Iterator[Client]:
             with Client(cluster) as client:
                 yield client
         finally:
-            _close(cluster)
+            close(cluster)
             if beginning is not None:
                 beginning.join()
 
@@ -76,13 +77,3 @@ def _options(spec: ClusterSpec, folder: Path) -> dict[str, Any]:
         "scheduler_kwargs": {"dashboard": False, "local_directory": str(folder)},
         "silence_logs": logging.CRITICAL,  # the job reports a failed task once
     }
-
-
-def _close(cluster: Any) -> None:
-    """End a cluster, at any point of its start."""
-    if hasattr(cluster, "workers"):
-        with suppress(TimeoutError):
-            cluster.close(timeout=_CLOSE_SECONDS)
-        # After an interrupted start it keeps running, and would log that its folder is missing.
-        if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
-            workdir.release()
