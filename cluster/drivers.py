@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 import psutil
 
-from penstock.cluster.daemon.stop import remaining
+from penstock.cluster.daemon.stop import kill, remaining
 from penstock.cluster.local import first_lines, prepare_to_spawn
 from penstock.errors import ClusterError
 
@@ -118,8 +118,4 @@ def end_driver(pid: int) -> None:
             with suppress(psutil.Error):
                 one.terminate()
         driver.kill()
-        left = remaining(family, _END_SECONDS)
-        for one in left:
-            with suppress(psutil.Error):
-                one.kill()
-        remaining(left, _END_SECONDS)  # its nanny waits for the driver
+        kill(remaining(family, _END_SECONDS), _END_SECONDS)  # its nanny waits for the driver

@@ -44,7 +44,7 @@ class TemporaryFolder:
     def __init__(self, prefix: str, parent: Path | None = None) -> None:
         parent = Path(tempfile.gettempdir()) if parent is None else parent
         name = f"{prefix}-{host_name()}"
-        _sweep(parent, name)
+        sweep(parent, prefix)
         self._pid = os.getpid()
         self._held: FileLock | None = None
         while True:
@@ -77,8 +77,9 @@ class TemporaryFolder:
         self.close()
 
 
-def _sweep(parent: Path, name: str) -> None:
-    for lock in parent.glob(f".{glob.escape(name)}-{'[0-9a-f]' * 8}.lock"):
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove folders whose owner was killed; ``prefix`` may be a pattern."""
+    for lock in parent.glob(f".{prefix}-{glob.escape(host_name())}-{'[0-9a-f]' * 8}.lock"):
         with suppress(OSError, UsageError):
             found, folder = lock.lstat(), lock.with_name(lock.stem[1:])
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():

@@ -13,7 +13,6 @@ import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,12 +64,9 @@ def keep(
         spec.cluster,
         token,
         scheduler_file=str(scheduler_file) if scheduler_file else None,
-        temporary=tempfile.mkdtemp(prefix=registry.TEMPORARY),
     )
     draft, failed = registry.draft(token), True
-    # Until the end of this process.
-    os.environ[TOKEN] = entry.token
-    tempfile.tempdir = entry.temporary  # so that files can be found if it dies
+    os.environ[TOKEN] = entry.token  # until the end of this process
     try:
         if security(spec) is None and not spec.no_tls:
             # Clients look here as well.
@@ -106,7 +102,6 @@ def keep(
     finally:
         if draft.exists():  # not claimed
             shutil.rmtree(draft, ignore_errors=True)
-            registry.remove_temporary(entry)
         else:
             registry.release(entry, keep_log=failed)
 

@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -36,7 +37,6 @@ from penstock.workers.processes import process_start
 
 # A daemon and all processes that it starts carry this variable, with a value per cluster.
 TOKEN = "PENSTOCK_DAEMON"
-TEMPORARY = "penstock-cluster-"  # prefix of its temporary folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FILES = (".yaml", ".yml", ".json")  # --cluster reads these as files
 _REGISTER = "penstock/clusters"
@@ -70,7 +70,7 @@ class Registered:
     tls: str | None = None
     scheduler_file: str | None = None
     temporary: str = ""
-    """folder of its daemon's temporary files"""
+    """the parent folder of its temporary folders"""
 
     @property
     def folder(self) -> Path:
@@ -183,6 +183,7 @@ def this_process(name: str, kind: str, token: str, **more: Any) -> Registered:
         penstock=__version__,
         python=".".join(map(str, sys.version_info[:3])),
         token=token,
+        temporary=tempfile.gettempdir(),
         **more,
     )
 
@@ -232,7 +233,6 @@ def update(entry: Registered) -> None:
 
 def release(entry: Registered, *, keep_log: bool = False) -> None:
     """Remove ``entry``, unless another cluster has its place; ``keep_log``: leave the log."""
-    remove_temporary(entry)
     with suppress(FileNotFoundError), _alone():
         there = _read(entry.folder)
         if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
@@ -246,13 +246,6 @@ def release(entry: Registered, *, keep_log: bool = False) -> None:
             shutil.rmtree(entry.folder / CREDENTIALS, ignore_errors=True)
         else:
             shutil.rmtree(entry.folder, ignore_errors=True)
-
-
-def remove_temporary(entry: Registered) -> None:
-    """Remove what its daemon left in its temporary folder."""
-    # Only a folder with the expected name is removed.
-    if Path(entry.temporary).name.startswith(TEMPORARY):
-        shutil.rmtree(entry.temporary, ignore_errors=True)
 
 
 def taken(entry: Registered) -> ClusterError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import TOKEN, Registered
 from penstock.errors import ClusterError
+from penstock.temporary import sweep
 from penstock.workers.processes import process_start
 
 STOP_TIMEOUT = 5.0
@@ -41,6 +43,7 @@ def stop(cluster: Registered) -> str:
             remedy="Stop it as the user who started it",
         ) from error
     end_rest(cluster.token, _GO_SECONDS if how == "stopped" else 0.0)
+    sweep(Path(cluster.temporary), "penstock-*")
     registry.release(cluster)
     return how
 
@@ -55,7 +58,7 @@ def end(daemon: psutil.Process) -> bool:
         daemon.suspend()  # it must not start processes during the search
     except psutil.NoSuchProcess:
         return True
-    _kill([daemon])
+    kill([daemon])
     return False
 
 
@@ -84,7 +87,7 @@ def end_rest(token: str, seconds: float = 0.0) -> None:
         rest = [process for process in psutil.process_iter() if _belongs(process, token)]
         if not rest:
             return
-        _kill(remaining(rest, seconds))
+        kill(remaining(rest, seconds))
         seconds = 0.0
 
 
@@ -97,11 +100,12 @@ def _belongs(process: psutil.Process, token: str) -> bool:
         return False
 
 
-def _kill(processes: list[psutil.Process]) -> None:
+def kill(processes: list[psutil.Process], seconds: float = _GO_SECONDS) -> None:
+    """Kill processes, and wait until they are gone."""
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             process.kill()
-    remaining(processes, _GO_SECONDS)
+    remaining(processes, seconds)
 
 
 def remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
