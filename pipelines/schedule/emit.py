@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 
 from penstock.errors import warn
-from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.entry import Entry
 from penstock.pipelines.schedule.options import seconds_before_retry
 
-_AHEAD = 400  # days in which a skipped time is looked for
+_AHEAD = dt.timedelta(400)  # in which a skipped time is looked for
 
 
 def systemd(entry: Entry) -> str:
@@ -129,17 +128,16 @@ def _program() -> str:
 
 def _warn_of_gap(entry: Entry) -> None:
     """Warn of a time that clocks skip: systemd leaves the run of that day out."""
-    zone, (minutes, hours) = zone_of(entry.zone), entry.cron.values[:2]
+    minutes, hours = entry.cron.values[:2]
     if entry.cron.any[0] or entry.cron.any[1]:
         return
-    today = dt.datetime.now(zone).date()
-    for days, hour, minute in itertools.product(range(_AHEAD), hours, minutes):
-        wall = dt.datetime.combine(today + dt.timedelta(days), dt.time(hour, minute))
-        shown = wall.replace(tzinfo=zone).astimezone(dt.UTC).astimezone(zone)
-        if shown.replace(tzinfo=None) != wall:
+    now = dt.datetime.now(dt.UTC)
+    due = itertools.takewhile(lambda one: one < now + _AHEAD, entry.cron.times(entry.zone, now))
+    for one in due:
+        if one.minute not in minutes or one.hour not in hours:
             warn(
-                f"clocks in {entry.zone or 'this zone'} go forward over {wall:%H:%M} on "
-                f"{wall:%Y-%m-%d}, and systemd skips that run: choose another time, such as 04:30"
+                f"clocks in {entry.zone or 'this zone'} go forward over a time of the schedule on "
+                f"{one:%Y-%m-%d}, and systemd skips that run: choose another time, such as 04:30"
             )
             return
 
