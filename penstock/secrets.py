@@ -6,6 +6,8 @@ Code that reads a value calls ``hide``; code that shows or keeps texts passes th
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,3 +35,8 @@ def masked(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: masked(one) for key, one in value.items()}
     return [masked(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def unmasked(text: str) -> str:
+    """Return a text of a record with the hidden values that the environment has now."""
+    return re.sub(r"\{\{env\.(.+?)\}\}", lambda one: os.environ.get(one[1], one[0]), text)

@@ -46,7 +46,7 @@ class Detached(CountsReport):
 def detach(flow: Flow, options: RunOptions) -> Detached:
     """Start the run of a flow that was read, and return when it has its record."""
     options.check(flow)
-    with check_of(flow, options.chosen(flow)) as check:
+    with check_of(flow, (flow.stages[name] for name in options.chosen(flow))) as check:
         check.passed()
     base = flow.home / FOLDER
     own_directory(base)

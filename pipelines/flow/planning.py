@@ -11,7 +11,6 @@ from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.options import RunOptions
-from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.publishing import place_of
 from penstock.pipelines.flow.run import check_of, foreseen, order_of
@@ -91,7 +90,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
     check_gpus(flow)
     chosen, state = options.chosen(flow), FlowState(flow)
     needed = flow.before(chosen)
-    running: set[str] = set()
+    running: list[StageSpec] = []
     stages = []
     for stage, why, before in foreseen(flow, state, options):
         name = stage.name
@@ -102,7 +101,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
         if name not in chosen and why is not None and name in needed:
             needs["problem"] = "what is chosen reads it, and the run would be refused"
         if runs:
-            running.add(name)
+            running.append(stage)
             if stage.incremental:
                 why_whole = state.why_whole(stage, force=options.force)
                 how = "from its previous output" if why_whole is None else f"whole: {why_whole}"
@@ -110,7 +109,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
             needs = _asked(flow, name, before) | {"last_seconds": state.record(name).get("seconds")}
         try:
             if runs and not options.replace_outputs:
-                refuse_output(flow, state, name)
+                state.refuse_output(stage)
             for place in () if options.replace_targets or options.only else _places(flow, stage):
                 if place.local:  # a URL may be out of reach now
                     place.refuse_others()

@@ -43,7 +43,7 @@ FORMAT = Format(
     foreign=InputError,
 )
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
-_TEXTS = ("variables", "error", "notification", "why", "report", "gates")
+_TEXTS = ("variables", "targets", "error", "notification", "why", "report", "gates")
 
 
 class State(StrEnum):
@@ -105,6 +105,7 @@ class _Run:
     stages: dict[str, _Stage] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    targets: list[tuple[str, str]] = field(default_factory=list)
     published: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] = field(default_factory=dict)
 

@@ -21,7 +21,6 @@ from penstock.pipelines.flow.engine import Engine, check_gpus
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
 from penstock.pipelines.flow.options import RunOptions
-from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.previous import with_previous
 from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.publishing import Publisher
@@ -115,6 +114,7 @@ class FlowRun:
             "variables": flow.variables,
             "folder": str(flow.folder),
             "series": flow.series,
+            "targets": [(one.name, to) for one in flow.stages.values() for to in one.keys.publish],
         }
         self.record = record = begin_run(
             flow.path, flow.name, flow.date, flow.text, {**self.options.origin, **about}
@@ -122,12 +122,12 @@ class FlowRun:
         try:
             self._publisher.recover()
             running = [
-                one.name
+                one
                 for one, why, _ in foreseen(flow, self.state, self.options)
                 if why is not None and one.name in self.chosen
             ]
-            for name in running if not self.options.replace_outputs else ():
-                refuse_output(flow, self.state, name)
+            for stage in running if not self.options.replace_outputs else ():
+                self.state.refuse_output(stage)
             if not self.options.only:
                 self._publisher.refuse()
             self._execute(running)
@@ -165,7 +165,7 @@ class FlowRun:
             save_metrics(record)
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
-    def _execute(self, running: list[str]) -> None:
+    def _execute(self, running: list[StageSpec]) -> None:
         """Run stages when those that they need are done; functions are checked before."""
         sorter = TopologicalSorter({name: one.needs for name, one in self.flow.stages.items()})
         sorter.prepare()
@@ -449,9 +449,8 @@ def order_of(
     }
 
 
-def check_of(flow: Flow, names: Iterable[str]) -> Check:
+def check_of(flow: Flow, stages: Iterable[StageSpec]) -> Check:
     """Return a check of the functions of stages."""
-    stages = [flow.stages[name] for name in names]
     return Check([order_of(flow, stage) for stage in stages if stage.job is None])
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.documents import read_record
-from penstock.errors import PenstockError
+from penstock.errors import OutputExists, PenstockError
 from penstock.files import remove, save_json, sha256_of, shown_files
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import HIDDEN, NOT_YET, Flow, StageSpec, without_stages
@@ -285,6 +285,29 @@ class FlowState:
     def forget_previous(self) -> None:
         """Remove the copies of previous outputs, which jobs have compared with those of now."""
         remove(self.folder / PREVIOUS)
+
+    def refuse_output(self, stage: StageSpec) -> None:
+        """Raise OutputExists if a stage would replace what this flow has not made."""
+        if stage.in_place and stage.inputs[0].stage is not None:
+            return  # a part of another stage's output
+        output, record = self.flow.written(stage.name), self.record(stage.name)
+        if output is None or not output.exists():
+            return
+        if record:
+            maker = record["by"]["flow"]
+            if maker == self.flow.name:
+                return
+            problem = f"which the flow {maker} made"
+        elif output.is_dir() and not any(output.iterdir()):
+            return
+        else:
+            problem = "where something exists that this flow did not make"
+        raise OutputExists(
+            f"stage {stage.name} would write {output}, {problem}",
+            expected="nothing, an empty folder, or what this flow has made there",
+            remedy="Move it away, or give this flow another folder:, or the stage another name; "
+            "or give --replace-outputs, with which the stage may replace it",
+        )
 
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         return is_there(self.flow.output(stage.name), record)

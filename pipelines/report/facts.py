@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.errors import PenstockError
-from penstock.pipelines.flow.document import read_targets
 from penstock.pipelines.flow.document.destinations import destination_of
 from penstock.pipelines.flow.gates import parse_gate
 from penstock.pipelines.flow.notify import last_read
@@ -30,7 +29,7 @@ from penstock.pipelines.flow.records import (
 from penstock.pipelines.flow.report import reason_of
 from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
 from penstock.pipelines.report.outputs import StageOutput
-from penstock.secrets import masked
+from penstock.secrets import masked, unmasked
 
 _TREND = 10  # runs whose values of a gate's metric are shown
 _MOST_TRENDS = 12
@@ -125,21 +124,12 @@ def readers(facts: Facts) -> Iterator[Table | str]:
 
 
 def _targets(facts: Facts) -> list[tuple[str, str]]:
-    """Return stages and where they publish; of a file that cannot be read, as it last could be."""
-
-    def of(run: RunRecord) -> list[tuple[str, str]]:
-        file, date = run.folder / "flow.yaml", dt.date.fromisoformat(run.date)
-        # Those of the environment are hidden in records, and are taken from there again.
-        given = {name: one for name, one in run.variables.items() if "{{env." not in one}
-        return read_targets(file, _home(run), given, date)
-
-    try:
-        return of(facts.run)
-    except Exception:  # a run is also refused because its file is wrong, in any way
-        before = last_read(_home(facts.run) / Path(facts.run.body["file"]).name)
-        if before is None:
-            raise
-        return of(before)
+    """Return stages and where they publish; if the file could not be read, as it last could be."""
+    run: RunRecord | None = facts.run
+    if "targets" not in facts.run.body:
+        run = last_read(_home(facts.run) / Path(facts.run.body["file"]).name)
+    listed = [] if run is None else run.body.get("targets", [])
+    return [(stage, unmasked(target)) for stage, target in listed]
 
 
 def _home(run: RunRecord) -> Path:
@@ -240,21 +230,20 @@ def output(made: StageOutput) -> Iterator[Table]:
         yield Table(f"{made.name}: manifest and report", ("Name", "Value"), rows)
 
 
-def changed_metrics(
-    one: RunRecord, other: RunRecord
-) -> list[tuple[str, str, float | None, float | None]]:
+def changed_metrics(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, Any]]:
     """Return stage, metric and both values of the metrics that differ.
 
     Of stages that have metrics in both: what did not run has not changed.
     """
-    found = []
-    for stage in other.stages:
-        then, now = one.metrics(stage), other.metrics(stage)
-        for metric in dict.fromkeys([*then, *now]) if then and now else ():
-            values = then.get(metric), now.get(metric)
-            if str(values[0]) != str(values[1]):  # as text NaN is the same as NaN
-                found.append((stage, metric, *values))
-    return found
+    both = [(stage, one.metrics(stage), other.metrics(stage)) for stage in other.stages]
+    return [
+        (stage, *each) for stage, then, now in both if then and now for each in _changed(then, now)
+    ]
+
+
+def _changed(then: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    pairs = [(key, then.get(key), now.get(key)) for key in {**then, **now}]
+    return [each for each in pairs if str(each[1]) != str(each[2])]  # as text NaN is NaN
 
 
 def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, Any]]:
@@ -262,11 +251,9 @@ def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, A
     found: dict[tuple[str, str], tuple[Any, Any]] = {}
 
     def compare(stage: str, kind: str, then: dict[str, Any], now: dict[str, Any]) -> None:
-        for key in {**then, **now}:
-            pair = then.get(key), now.get(key)
-            if str(pair[0]) != str(pair[1]):  # as text NaN is the same as NaN
-                known = found.setdefault((stage, key), pair)
-                found[stage, key if known == pair else f"{kind} {key}"] = pair
+        for key, before, after in _changed(then, now):
+            known = found.setdefault((stage, key), (before, after))
+            found[stage, key if known == (before, after) else f"{kind} {key}"] = before, after
 
     def own(body: dict[str, Any], *keys: str) -> dict[str, Any]:
         return {key: body.get(key) for key in keys}

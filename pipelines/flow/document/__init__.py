@@ -244,26 +244,10 @@ def read_hook(
     with contextlib.suppress(PenstockError):
         keys = _some_keys(path, key, "hook_timeout", "variables")
         if (value := getattr(keys, key)) is not None:
-            names = _names_of(keys, home / path.name, settings, date)
+            known = {name: value for name, value in settings.items() if name in keys.variables}
+            names = _Variables(home / path.name, keys.variables, known, date)
             return names.filled(value, key), keys.hook_timeout
     return None, None
-
-
-def read_targets(
-    path: Path, home: Path, settings: Mapping[str, str], date: dt.date
-) -> list[tuple[str, str]]:
-    """Return stages and where they publish, of a file that may be wrong in all else.
-
-    home  the folder of the flow; the file may be a copy
-    """
-    body = read_yaml(path, "flow")
-    names = _names_of(_some_keys(path, "variables"), home / path.name, settings, date)
-    listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
-    return [
-        (stage, names.filled(target, f"stage {stage}"))
-        for stage, targets in listed.items()
-        for target in ([targets] if isinstance(targets, str) else targets)
-    ]
 
 
 def read_schedule(
@@ -282,11 +266,6 @@ def _some_keys(path: Path, *names: str) -> FlowKeys:
     if isinstance(body, dict):
         body = {"stages": {"any": {}}, **{name: body[name] for name in names if body.get(name)}}
     return read_keys(FlowKeys, body, path)
-
-
-def _names_of(keys: FlowKeys, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
-    known = {name: value for name, value in settings.items() if name in keys.variables}
-    return _Variables(path, keys.variables, known, date)
 
 
 def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:

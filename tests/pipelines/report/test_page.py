@@ -29,9 +29,10 @@ def record(base, number=1, **body):
 
 
 def publish(base, number, to):
-    """Publish of a run, as the flow's own file says."""
+    """Publish of a run, as its record says."""
     folder, place = base / "runs" / f"f-20260101-00000{number}", Place(to)
-    (folder / "flow.yaml").write_text(f"stages: {{a: {{publish: '{to}'}}}}")
+    body = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(body | {"targets": [["a", to]]}))
     (base / "made").mkdir(exist_ok=True)
     (base / "made" / "file").touch()
     version = f"2026-01-0{number}-{folder.name}"
@@ -92,9 +93,8 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
         "a": {"state": "failed", "error": error, "job": "walk"},
         "b": {"state": "not run", "why": "a failed", "job": "walk"},
     }
-    folder = record(tmp_path, 2, state="failed", stages=stages)
+    folder = record(tmp_path, 2, state="failed", stages=stages, targets=[["a", "public"]])
     (folder / "logs/a.log").write_text("oh")
-    (folder / "flow.yaml").write_text("variables: {to: public}\nstages: {a: {publish: '{{to}}'}}")
     page = html(folder)
     assert [row[1] for row in page.tables["a"]] == [*error.values(), "a.log"]
     assert stages["b"]["why"] in page.text
@@ -131,7 +131,6 @@ def test_what_readers_have_after_a_run_whose_flow_cannot_be_read(html, tmp_path)
     record(tmp_path, 1, stages={"a": stage(1)}, series="f")
     publish(tmp_path, 1, str(tmp_path / "public"))
     folder = record(tmp_path, 2, state="failed")
-    (folder / "flow.yaml").write_text("stages: [")
     assert readers(html(folder))[2] == "f-20260101-000001"
 
 
