@@ -113,9 +113,9 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def link(source: Path, target: Path) -> None:
+def link(source: str | Path, target: str | Path) -> None:
     """Make ``target`` a hard link, or a copy on another file system or one without links."""
-    with atomic(target) as temporary:
+    with atomic(Path(target)) as temporary:
         try:
             os.link(source, temporary)
         except OSError:

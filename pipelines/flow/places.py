@@ -20,7 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
 from penstock.errors import OutputExists, PenstockError
 from penstock.files import save_json, shown_files
 from penstock.output_lock import output_lock
@@ -39,7 +38,7 @@ class Place:
     def __init__(self, destination: str, flow: str = "", file: Path | None = None) -> None:
         self.destination = destination.rstrip("/")
         self.local = "://" not in destination
-        self._flow, self._file = flow, file
+        self._flow, self._file = flow, None if file is None else file.absolute()
 
     def __str__(self) -> str:
         return self.destination
@@ -72,7 +71,7 @@ class Place:
     def owner(self) -> str | None:
         """Return the other flow that publishes here; None: there is none."""
         found = self._pointer()
-        name, file = found.get("flow"), str(Path(self._root, str(found.get("file"))))
+        name, file = found.get("flow"), str(found.get("file"))
         gone = self._file is None or not Path(file).exists()  # the flow was moved since
         if not name or (name == self._flow and (gone or Path(file).samefile(str(self._file)))):
             return None
@@ -188,7 +187,7 @@ class Place:
         found = self._pointer()
         owner = {name: found.get(name) for name in ("flow", "file")}
         if self._flow:
-            owner = {"flow": self._flow, "file": self._named_file()}
+            owner = {"flow": self._flow, "file": str(self._file)}
         body = {"latest": versions[0], "previous": versions[1:], **owner}
         with self._explained():
             if not self.local:
@@ -200,13 +199,6 @@ class Place:
             new.replace(Path(self._root, _LINK))
             _sync(Path(self._root))
 
-    def _named_file(self) -> str:
-        """Return the flow's file: from the place, if the flow's folder, which may be moved, has
-        it."""
-        file = Path(str(self._file)).absolute()
-        inside = self.local and Path(self._root).is_relative_to(file.parent)
-        return os.path.relpath(file, self._root) if inside else str(file)
-
     def _pointer(self) -> dict[str, Any]:
         """Return the content of ``latest.json``; nothing if there is none."""
         path = f"{self._root}/{_POINTER}"
@@ -216,7 +208,7 @@ class Place:
             except (FileNotFoundError, NotADirectoryError):
                 return {}
         try:
-            found = parse_json(text)
+            found = json.loads(text)
             if isinstance(found["latest"], str) and isinstance(found["previous"], list):
                 return dict(found)
             got = "other content"

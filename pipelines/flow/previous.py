@@ -9,14 +9,13 @@ again, and writes to none of its old files. An option is left out if there is no
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from penstock.documents import with_texts
-from penstock.files import remove, whole
+from penstock.files import link, remove, whole
 
 NAME = "previous"
 BASE = {"base": "{{previous}}"}  # what ``incremental`` adds to the options of a stage
@@ -57,13 +56,6 @@ def copy_output(output: Path, to: Path) -> None:
     with whole(to) as begun:
         if output.is_dir():
             hidden = shutil.ignore_patterns(".*")
-            shutil.copytree(output, begun, symlinks=True, ignore=hidden, copy_function=_link)
+            shutil.copytree(output, begun, symlinks=True, ignore=hidden, copy_function=link)
         else:
-            _link(str(output), str(begun))
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # this file system, or its user's rights, allow none
-        shutil.copy2(source, target, follow_symlinks=False)
+            link(output, begun)

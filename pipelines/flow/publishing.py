@@ -13,10 +13,8 @@ shown a later date, nothing is copied.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, warn
@@ -24,7 +22,7 @@ from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.places import Place, version_of
 from penstock.pipelines.flow.records import FOLDER, RunRecord, all_runs
 from penstock.pipelines.flow.report import shown_target
-from penstock.secrets import masked
+from penstock.secrets import masked, unmasked
 
 Entry = dict[str, Any]  # stage, to, place; version, key, moved, or what it stays at: of run.json
 
@@ -38,7 +36,7 @@ class Publisher:
     def __init__(self, flow: Flow, *, say: Callable[[str], None], replace: bool = False) -> None:
         self._flow, self._say, self._replace = flow, say, replace
         self._places = {
-            (name, self._near(destination)): place_of(flow, destination)
+            (name, str(masked(destination))): place_of(flow, destination)
             for name, stage in flow.stages.items()
             for destination in map(flow.destination, stage.keys.publish)
         }
@@ -71,17 +69,17 @@ class Publisher:
     def publish(self, record: RunRecord, contents: Mapping[str, str]) -> None:
         """Publish every stage that is to be, and whose place lacks what it should have."""
         lacking = {
-            (stage, near): place
-            for (stage, near), place in self._places.items()
-            if not self._has(stage, near, contents[stage])
+            (stage, name): place
+            for (stage, name), place in self._places.items()
+            if not self._has(stage, name, contents[stage])
         }
         if not lacking:
             return
         version, entries, stays = version_of(record.name, record.date), [], []
         with self._locked(lacking.values()):
-            for (stage, near), place in lacking.items():
+            for (stage, name), place in lacking.items():
                 self._refuse(place)
-                entry = {"stage": stage, "to": masked(str(place)), "place": near}
+                entry = {"stage": stage, "to": masked(str(place)), "place": name}
                 if (later := place.later(version)) is not None:
                     stays.append({**entry, "stays": later})
                     warn(f"{stage} is not published: {entry['to']} shows a later date, {later}")
@@ -104,9 +102,9 @@ class Publisher:
                 with suppress(PenstockError, OSError):  # the next run removes them
                     self._place(one).prune()
 
-    def _has(self, stage: str, near: str, key: str) -> bool:
+    def _has(self, stage: str, name: str, key: str) -> bool:
         """Return whether what was last published of a stage to a place is this, and all there."""
-        before, place = self._last(stage, near), self._places[stage, near]
+        before, place = self._last(stage, name), self._places[stage, name]
         if before is None or not before.get("moved") or before.get("key") != key:
             return False
         held = place.holds(str(before["version"]), self._flow.output(stage))
@@ -144,15 +142,14 @@ class Publisher:
 
     def _place(self, entry: Entry) -> Place:
         """Return the place of an entry, also of one that the flow of an earlier date named."""
-        near = str(entry["place"])
-        found = self._places.get((str(entry["stage"]), near))
-        return found or place_of(self._flow, near if "://" in near else str(self._flow.home / near))
+        name = str(entry["place"])
+        return self._places.get((str(entry["stage"]), name)) or place_of(self._flow, unmasked(name))
 
-    def _last(self, stage: str, near: str) -> Entry | None:
+    def _last(self, stage: str, name: str) -> Entry | None:
         """Return what was last published of a stage to a place, as the records of runs have it."""
         for run in self._runs():
             for one in _entries(run):
-                if (one["stage"], one.get("place")) == (stage, near):
+                if (one["stage"], one.get("place")) == (stage, name):
                     return one
         return None
 
@@ -160,17 +157,10 @@ class Publisher:
         if self._places:
             yield from reversed(all_runs(self._flow.home / FOLDER, self._flow.name))
 
-    def _near(self, destination: str) -> str:
-        """Return how records name a place: within the flow's own folder, which may be moved."""
-        if "://" in destination:
-            return str(masked(destination.rstrip("/")))
-        path, home = Path(os.path.normpath(destination)), self._flow.home
-        return str(masked(str(path.relative_to(home) if path.is_relative_to(home) else path)))
-
 
 def place_of(flow: Flow, destination: str) -> Place:
     """Return a place of a flow."""
-    return Place(destination, flow.name, flow.path.absolute())
+    return Place(destination, flow.name, flow.path)
 
 
 def _entries(run: RunRecord) -> list[Entry]:
