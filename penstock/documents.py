@@ -12,15 +12,10 @@ from typing import Any
 from penstock.errors import InputError, UsageError
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Return the value of ``text``, or raise ValueError."""
-    return json.loads(text)
-
-
 def read_record(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file; an empty one if there is none that can be read."""
     try:
-        body = parse_json(path.read_bytes())
+        body = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return body if isinstance(body, dict) else {}

@@ -6,6 +6,7 @@ set of errors for a directory without one, with a damaged one, or with one of a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from penstock.documents import parse_json
 from penstock.errors import CorruptFile, GraphError, NewerVersion, PenstockError
 from penstock.files import FileEntry, file_table, save_json
 
@@ -58,7 +58,7 @@ class Format:
                 remedy=self.make,
             )
         try:
-            body = parse_json(path.read_bytes())
+            body = json.loads(path.read_bytes())
         except ValueError as error:
             raise self.damaged(root, expected="JSON", got=str(error)) from error
         self.check(path, body)

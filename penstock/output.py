@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json, read_record
+from penstock.documents import read_record
 from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.files import TEMPORARY, FileEntry, remove, save_json
 from penstock.formats import Format
@@ -54,7 +54,7 @@ class Pieces:
 
     def load(self, piece: str) -> tuple[dict[str, Any], list[FileEntry]]:
         """Return a piece's counts and files."""
-        body = parse_json((self.folder / f"{piece}.json").read_bytes())
+        body = json.loads((self.folder / f"{piece}.json").read_bytes())
         return body, [FileEntry(**file) for file in body.pop("files")]
 
     def done(self, piece: str, *counted: str) -> bool:
@@ -444,35 +444,21 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
     Readers find the old directory or the new one; the old one is removed after the exchange.
     """
     _drop_unlisted(partial, kind)
-    if (old := put_in_place(partial, path)) is not None:
-        remove(old)
-
-
-def put_in_place(new: Path, path: Path) -> Path | None:
-    """Rename ``new`` to ``path``, and return the new path of the replaced one, or None.
-
-    After a kill in between, the old one is at ``aside``, and ``new`` is unchanged.
-    """
     if not path.exists():
-        new.rename(path)
-        return None
-    if exchange(new, path):
-        return new
-    old = put_aside(path)  # without exchange in the file system: for a moment neither exists
-    try:
-        new.rename(path)
-    except BaseException:
-        if not path.exists():
-            old.rename(path)
-        raise
-    return old
-
-
-def put_aside(path: Path) -> Path:
-    """Move what is at ``path`` aside, and return its new path."""
-    old = aside(path)
+        partial.rename(path)
+        return
+    old = partial
+    if not exchange(partial, path):  # for a moment neither exists; ``recover`` restores the old one
+        old = aside(path)
+        remove(old)
+        path.rename(old)
+        try:
+            partial.rename(path)
+        except BaseException:
+            if not path.exists():
+                old.rename(path)
+            raise
     remove(old)
-    return path.rename(old)
 
 
 def aside(path: Path) -> Path:

@@ -24,7 +24,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
-from penstock.documents import parse_json, with_named_numbers
+from penstock.documents import with_named_numbers
 from penstock.errors import PenstockError, UsageError
 from penstock.locks import lock
 from penstock.paths import path_or_url
@@ -68,7 +68,7 @@ class Child:
         with self._answer as answer:
             answer.seek(0)
             text = answer.read()
-        return (parse_json(text) if text else {}), code
+        return (json.loads(text) if text else {}), code
 
     def end(self) -> None:
         """Have it end by itself."""
@@ -185,7 +185,7 @@ def main(descriptor: int) -> None:
     from penstock.pipelines.signals import ignore_more, raise_terminations
 
     os.set_inheritable(descriptor, False)
-    order = parse_json(_first_line())
+    order = json.loads(_first_line())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     raise_terminations()
@@ -272,20 +272,12 @@ def _bound(order: dict[str, Any]) -> tuple[Callable[..., Any], inspect.BoundArgu
     given = (*map(path_or_url, order["inputs"]), Path(order["out"]))
     try:
         return function, inspect.signature(function).bind(*given, **order["options"])
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(
             f"stage {order['name']}: python: {order['python']} cannot be called: {error}",
-            expected=f"{name}{_signature(function)}",
             got=f"the paths of {len(given) - 1} inputs and of the output, and the options "
             f"{', '.join(order['options']) or '(none)'}",
         ) from error
-
-
-def _signature(function: Callable[..., Any]) -> str:
-    try:
-        return str(inspect.signature(function))
-    except (TypeError, ValueError):
-        return "(...)"
 
 
 def _called(name: str, function: Callable[[], Any]) -> Any:

@@ -6,11 +6,11 @@ Such a file is read as it is: half a line, of a training run that was killed, is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from penstock.documents import parse_json
 from penstock.pipelines.report.content import Chart, Table, number, thinned
 from penstock.pipelines.report.outputs import StageOutput
 from penstock.sizes import plural
@@ -31,7 +31,7 @@ def epoch_lines(output: StageOutput) -> list[Line]:
     found = {}
     for line in file.read_bytes().splitlines():
         with suppress(ValueError):
-            body = parse_json(line)
+            body = json.loads(line)
             if "loss" in body or "train" in body:
                 found[body["epoch"]] = body  # the last one, if an epoch was trained again
     return [found[epoch] for epoch in sorted(found)]

@@ -7,6 +7,7 @@ could last be read. What ran is read from the records of runs beside the flow.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import re
 import time
@@ -15,7 +16,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
 from penstock.options import given_options
@@ -256,7 +256,7 @@ class Schedules:
     def load(self, name: str) -> Entry:
         """Return a schedule, with the options that its flow has now, or had last."""
         try:
-            body = parse_json(self.path(name).read_bytes())
+            body = json.loads(self.path(name).read_bytes())
             flow, added = Path(body["flow"]), dt.datetime.fromisoformat(body["added"])
             given, last = _options(body["options"]), _options(body["read"]["options"])
             flow_name, folder = body["read"]["series"]

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.documents import parse_json
 from penstock.errors import InputError
 from penstock.pipelines.tables.names import SOURCES, TARGETS
 from penstock.pipelines.tables.pieces import Piece
@@ -201,7 +200,7 @@ def _body(line: bytes, path: str) -> dict[str, Any]:
             f"a graph in one line of {path}, {format_bytes(len(line))}",
             remedy="Write such a large graph as a table of edges, or give more memory",
         )
-    body = parse_json(line)
+    body = json.loads(line)
     if not isinstance(body, dict):
         raise ValueError("the line is not an object")
     return body

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.documents import parse_json
 from penstock.files import save_text
 
 
@@ -19,6 +19,6 @@ def keep_epochs(path: Path, epoch: int) -> None:
     kept = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            if float(parse_json(text)["epoch"]) <= epoch:
+            if float(json.loads(text)["epoch"]) <= epoch:
                 kept.append(text + "\n")
     save_text(path, "".join(kept))

@@ -9,6 +9,7 @@ WalkCorpus     walks of a graph, which are walked when they are read, and never 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from typing import TypeVar
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.documents import parse_json
 from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
@@ -250,7 +250,7 @@ class Encoded:
     @property
     def pieces(self) -> list[EncodedPiece]:
         """The pieces, in order."""
-        body = parse_json((self.folder / "corpus.json").read_bytes())
+        body = json.loads((self.folder / "corpus.json").read_bytes())
         return [EncodedPiece(*row) for row in body["pieces"]]
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import time
 from collections.abc import Callable
@@ -12,7 +13,6 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.caches import cache_folder
-from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.kernels import kernel
@@ -59,7 +59,7 @@ def machine_rates(device: str = "cpu") -> Rates:
     """Return this machine's rates, measured now if needed; ``device`` is cpu or gpu."""
     path = _path(device)
     try:
-        found = {} if path is None else parse_json(path.read_bytes())
+        found = {} if path is None else json.loads(path.read_bytes())
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
