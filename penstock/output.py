@@ -218,11 +218,7 @@ class Output:
             # moment at the paths that records give to the new ones.
             (self.home / _RECORD).unlink()
             publish(self.result, self.path, kind=self.kind)
-            try:
-                self._remove()
-            except KeyboardInterrupt:
-                self._remove()  # no other code removes it once the output exists
-                raise
+            self._remove()
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
