@@ -89,7 +89,6 @@ def connect(
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     spec = checked(spec, kind, ranks)
     if kind == "threads":
-        from penstock.cluster.devices import warn_of_unused_gpus
         from penstock.cluster.threads import open_threads
         from penstock.workers.resources.device import unused_gpu
 
@@ -97,6 +96,8 @@ def connect(
             client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
             _give_resources(client, spec)
             if unused_gpu() is not None:
+                from penstock.cluster.startup import warn_of_unused_gpus
+
                 warn_of_unused_gpus(client)
             yield client
         return
@@ -111,8 +112,7 @@ def open_cluster(
 ) -> Iterator[tuple[Client, Callable[[], None]]]:
     """Give the client of a scheduler, and what starts its workers and waits for them."""
     from penstock.caches import have_home
-    from penstock.cluster.devices import warn_of_unused_gpus
-    from penstock.cluster.startup import check_versions, prepare_workers
+    from penstock.cluster.startup import check_versions, prepare_workers, warn_of_unused_gpus
 
     def start() -> None:
         if running.attach is not None:

@@ -1,4 +1,4 @@
-"""Waiting for the workers of a cluster, and checking their versions."""
+"""Waiting for the workers of a cluster, and checking their versions and devices."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from penstock.cluster.query import (
     worker_names,
 )
 from penstock.cluster.running import Running
-from penstock.errors import ClusterError
+from penstock.errors import ClusterError, warn
 from penstock.progress import Progress
+from penstock.sizes import listed
+from penstock.workers.resources import device
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
 
 _POLL = 0.02
 _LAST_WORD = 1.0  # seconds for a scheduler's answer after the time is over
-_NAMED = 8  # missing workers
+_NAMED, _HOSTS = 8, 4  # missing workers; hosts, each with its reason
 
 
 def prepare_workers(
@@ -84,7 +86,7 @@ def _wait(
 def not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
     """Return the error that names a cluster's missing workers, with their log."""
     missing = running.missing(names) if running.missing is not None else []
-    who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
+    who = listed(missing, _NAMED)
     count = f"{len(missing) or (running.workers or 0) - len(names)} of {running.workers} workers"
     what = f"the workers did not start: {failure}" if failure else f"{count} did not connect"
     log = running.log().strip()
@@ -119,6 +121,20 @@ def _compare(who: str, what: str, found: str, ours: str) -> None:
             got=f"{what} {found}",
             remedy=f"Install the same {what} everywhere, and start the cluster again",
         )
+
+
+def warn_of_unused_gpus(client: Client) -> None:
+    """Warn if workers compute on the CPU of a host that has a GPU, with the reason."""
+    found = list(ask_workers(client, device.unused_gpu, on_error="return").values())
+    unused = [gpu for gpu in found if isinstance(gpu, device.Gpu)]  # not workers that were lost
+    if not unused:
+        return
+    hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))
+    who = f"{len(unused)} of {len(found)} workers compute" if len(found) > 1 else "the job computes"
+    warn(
+        f"{who} on the CPU, though there is a GPU on {listed(hosts, _HOSTS, '; ')}. "
+        f"{unused[0].remedy}, or give --device cpu"
+    )
 
 
 def _minor(version: str) -> str:
