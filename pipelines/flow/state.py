@@ -355,14 +355,17 @@ def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
 
 def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
     """Return what may be files outside that a stage's options name: paths, globs and URLs, absolute
-    as they were checked."""
+    as they were checked; not those of options that do not affect the result, as a scratch folder.
+    """
     if stage.job is None:
         return []
     found = []
     with contextlib.chdir(flow.home):
         call = stage.job.checked(without_stages(stage.options))
         for made in filter(None, (call.options, call.run)):
-            for value in vars(made).values():
+            for name, value in vars(made).items():
+                if name in stage.job.passing:
+                    continue
                 for one in value if isinstance(value, tuple | list) else (value,):
                     text = str(one) if isinstance(one, str | Path) else ""
                     if (text.startswith("/") or "://" in text) and NOT_YET not in text:

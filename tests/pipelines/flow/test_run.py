@@ -139,6 +139,15 @@ def test_a_changed_module_or_a_changed_file_makes_a_stage_run(home, capsys):
     assert planned()
 
 
+def test_files_in_a_scratch_folder_are_no_input(home):
+    (home / "edges.csv").write_text("src,dst\n1,2\n2,3\n")
+    (home / "scratch").mkdir()
+    path = flow(home, "stages: {a: {job: etl, input: edges.csv, scratch: scratch}}")
+    assert states(run_flow(path)) == {"a": "done"}
+    (home / "scratch/others").touch()
+    assert states(run_flow(path)) == {"a": "skipped"}
+
+
 def test_a_stage_that_dies_is_run_again_and_one_that_takes_too_long_is_stopped(home):
     (home / "mine.py").write_text("""
 import os, time
