@@ -30,9 +30,6 @@ from penstock.pipelines.flow.previous import copy_output
 from penstock.pipelines.flow.records import RunRecord
 from penstock.secrets import masked
 
-# A change in the results of jobs from the same input and options raises this number.
-FORMAT = 2
-_VERSION = f"penstock {__version__}, format {FORMAT}"
 _ABSENT = "absent"
 _LAST = ("made", "by", "seconds", "rebuilt")  # of a whole output, kept while it is made again
 _ENVIRONMENT = "what options take from the environment changed"
@@ -111,7 +108,7 @@ class FlowState:
         if stage.keys.python is not None:
             inputs |= _code(self.flow.home, stage.keys.python.partition(":")[0])
         options = json.loads(json.dumps(stage.options, default=str))
-        return Made(stage.title, options, inputs, _VERSION)
+        return Made(stage.title, options, inputs, _version(stage))
 
     def content(self, stage: str, made: Made) -> str:
         """Return what the output of a stage counts as, for those that read it.
@@ -253,7 +250,7 @@ class FlowState:
             return "--force"
         if every is not None and self._rebuilt(stage)["runs_since"] + 1 >= every:
             return f"rebuild_every {every}"
-        now = Made(stage.title, last["made"]["options"], last["made"]["inputs"], _VERSION)
+        now = Made(stage.title, last["made"]["options"], last["made"]["inputs"], _version(stage))
         return "; ".join(now.differences(last["made"])) or None
 
     def _content(self, output: Path) -> str:
@@ -329,6 +326,12 @@ def is_there(output: Path, record: dict[str, Any]) -> bool:
 def is_whole(record: dict[str, Any]) -> bool:
     """Return whether a record is of an output that is whole."""
     return isinstance(record.get("stamp"), dict)
+
+
+def _version(stage: StageSpec) -> str:
+    """Return what made an output: penstock, and the version of a job's results."""
+    job = "" if stage.job is None else f", {stage.job.name} {stage.job.version}"
+    return f"penstock {__version__}{job}"
 
 
 def _code(home: Path, module: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.document.commands import job_of
 from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
 
 MODULE = """
@@ -146,6 +147,16 @@ def test_files_in_a_scratch_folder_are_no_input(home):
     assert states(run_flow(path)) == {"a": "done"}
     (home / "scratch/others").touch()
     assert states(run_flow(path)) == {"a": "skipped"}
+
+
+def test_a_stage_whose_job_gives_other_results_now_runs_again(home, capsys, monkeypatch):
+    path = flow(home, KNOWLEDGE)
+    make_outputs(path)
+    for version, runs in ((job_of("generate kg").version, False), (9, True)):
+        monkeypatch.setattr(job_of("generate kg"), "version", version)
+        assert run(["run", str(path), "--plan", "--json"]) == 0
+        (planned,) = json.loads(capsys.readouterr().out)["stages"]
+        assert planned["runs"] == runs
 
 
 def test_a_stage_that_dies_is_run_again_and_one_that_takes_too_long_is_stopped(home):
