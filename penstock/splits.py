@@ -232,14 +232,13 @@ class SplitFile:
                 splits[numbers[numbers >= 0]] = listed[numbers >= 0]
         elif len(splits) != graph.num_nodes:
             raise self._damaged(f"{len(splits)} rows for {graph.num_nodes} nodes")
-        if self.rest and graph.manifest.splits:
-            splits = np.where(splits >= 0, splits, _own_splits(graph)).astype(np.int8)
+        if self.rest:
+            splits = np.where(splits >= 0, splits, own_splits(graph))
         return splits if nodes is None else splits[nodes]
 
     def differs(self, graph: Graph) -> bool:
         """Return whether a node has another split than the graph's own."""
-        own = _own_splits(graph) if graph.manifest.splits else -1
-        return bool((self.splits(graph) != own).any())
+        return bool((self.splits(graph) != own_splits(graph)).any())
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
@@ -281,5 +280,8 @@ def save_split(path: Path, graph: Graph, splits: Array) -> None:
     write_parquet(path, [table])
 
 
-def _own_splits(graph: Graph) -> Array:
-    return as_numpy(graph.node_column("split"), -1)
+def own_splits(graph: Graph) -> Array:
+    """Return the graph's own split of its nodes, as ``SplitFile.splits`` returns one."""
+    if not graph.manifest.splits:
+        return np.full(graph.num_nodes, -1, np.int8)
+    return as_numpy(graph.node_column("split"), -1).astype(np.int8)

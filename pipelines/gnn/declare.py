@@ -151,8 +151,3 @@ def warn_ignored(graph: Graph) -> None:
             f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges count equally, "
             "parallel ones each"
         )
-
-
-def task_of(graph: Graph) -> str:
-    """Return the kind of prediction: class, multi or value."""
-    return graph.manifest.labels or "class"

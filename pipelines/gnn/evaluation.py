@@ -25,6 +25,7 @@ from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
 from penstock.pipelines.job.declare import Context
 from penstock.sizes import listed
+from penstock.splits import own_splits
 from penstock.temporary import TemporaryFolder
 from penstock.workers.gnn.plan.facts import outputs_of
 from penstock.workers.gnn.task import Columns
@@ -127,17 +128,13 @@ def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, .
 
 def _counted(opened: OpenedRun, split: str) -> Array:
     graph = opened.graph
-    chosen, counts = graph.labelled(), graph.manifest.splits
-    if split != "all" and opened.split is not None:
-        splits = opened.split.splits(graph)
-        counts = count_splits(splits)
+    chosen, what, got = graph.labelled(), "no node has a label", None
+    if split != "all":
+        splits = own_splits(graph) if opened.split is None else opened.split.splits(graph)
         chosen = chosen & (splits == SPLITS.index(split))
-    elif split != "all":
-        chosen = chosen & graph.split(split) if counts else np.zeros(len(chosen), bool)
+        counts = [f"{name} {count}" for name, count in count_splits(splits).items()]
+        what, got = f"no node of {split} has a label", ", ".join(counts)
     if not chosen.any():
-        known = ", ".join(f"{name} {count}" for name, count in counts.items())
-        what = "no node has a label" if split == "all" else f"no node of {split} has a label"
-        got = None if split == "all" else known or "no splits"
         raise UsageError(f"in {graph.path} {what}", got=got, remedy="Name another split, or all")
     return chosen
 

@@ -24,15 +24,14 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.workers import Workers
 from penstock.splits import SplitFile, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
-from penstock.workers.gnn.task import Columns, PredictBase, Predicted, PredictTask
+from penstock.workers.gnn.task import Columns, PredictBase, PredictTask
 from penstock.workers.training.checkpoint import load
 
-KIND = "predictions"
 _CHANGED = "changed.npy"  # file of a prediction with a base: which rows and features differ
 FORMAT = Format(
     name="penstock-predictions",
     version=1,
-    file=f"_{KIND}.json",
+    file="_predictions.json",
     thing="directory of predictions",
     make="Make one with penstock gnn predict",
     restore="Restore the file, or predict again with --overwrite",
@@ -141,8 +140,8 @@ def predict_into(
     *,
     remedy: str = "Name an output on such a disk",
     base: PredictBase | None = None,
-) -> list[Predicted]:
-    """Let ranks write their files into ``folder``, and return their counts.
+) -> int:
+    """Let ranks write their files into ``folder``, and return how many nodes they computed.
 
     remedy  for a folder that a rank does not see
     """
@@ -159,7 +158,7 @@ def predict_into(
         out_remedy=remedy,
         base=base,
     )
-    return workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+    return sum(workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict"))
 
 
 def write_predictions(
@@ -183,7 +182,7 @@ def write_predictions(
             raise BaseRefused("--base is for one rank, and one graph")
         save_npy(out.scratch, _CHANGED, prints.changed(before, options.base))
         base = PredictBase(options.base, out.scratch / _CHANGED)
-    ranks = predict_into(out.result, workers, plan, opened, weights, columns, base=base)
+    made = predict_into(out.result, workers, plan, opened, weights, columns, base=base)
     files = files_of(out.result)
     entries = [file_entry(out.result, file.name) for file in files]
     more = [] if prints is None else prints.save(out.result)
@@ -221,13 +220,8 @@ def write_predictions(
         features_ignored=features.ignored,
         elsewhere=opened.elsewhere,
         tested=graph.manifest.labels == run.task and bool(splits.get("test")),
-        from_base=None if base is None else _from_base(ranks),
+        from_base=None if base is None else FromBase("nodes", graph.num_nodes - made, made),
     )
-
-
-def _from_base(ranks: list[Predicted]) -> FromBase:
-    made = sum(one.made for one in ranks)
-    return FromBase("nodes", sum(one.nodes for one in ranks) - made, made)
 
 
 def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.options import given_options
-from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
+from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import disk_to_train, plan_on
 from penstock.pipelines.gnn.report import TrainReport
@@ -47,6 +47,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         load(first)  # an error names it, not its copy
     about = graph.manifest
     assert about.features is not None
+    assert about.labels is not None  # complete
 
     layers = plural(len(model.layers), "layer")
     what = f"a model of {layers}, {epochs_text(training.epochs, seen)}"
@@ -58,7 +59,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         graph_sha256=graph.digest,
         model=model,
         training=training,
-        task=task_of(graph),
+        task=about.labels,
         features=about.features.width,
         classes=about.classes,
         feature_names=about.feature_names,

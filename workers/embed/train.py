@@ -189,7 +189,9 @@ class EmbedTrainer(Trainer):
         self.initialised = {} if self.warm is None else self.warm.initialised
         # Steps of the optimizer before this run.
         self.steps_before = 0 if self.warm is None else self.warm.steps
-        holders = self._first_holders()
+        position = Position() if self._saved is None else Position.of(self._saved.about)
+        # Any rank can read the partitions of a checkpoint.
+        holders = self.bucket_schedule.holders(position.epoch, position.step)
         buffer = PartitionBuffer(
             self.table,
             self.bucket_schedule,
@@ -246,11 +248,6 @@ class EmbedTrainer(Trainer):
         return RankSchedule(
             comm.size, comm.rank, self.layout.partitions, made, laps=laps, seed=training.seed
         )
-
-    def _first_holders(self) -> tuple[int, ...]:
-        """Return the first rank of each partition; any rank can read those of a checkpoint."""
-        position = Position() if self._saved is None else Position.of(self._saved.about)
-        return self.bucket_schedule.holders(position.epoch, position.step)
 
     def _before_visit(self, epoch: int, number: int) -> None:
         """Fetch the partitions of a round to this rank."""
@@ -329,7 +326,9 @@ class EmbedTrainer(Trainer):
         # The first epoch may have compiled kernels; a resumed epoch is not a whole one.
         timed = epochs[1:] or epochs
         seconds = sum(epoch.seconds for epoch in timed)
-        self._drop_buckets()
+        self.comm.barrier()
+        if self.comm.rank == 0:
+            shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
         traffic, is_nan = self.buffer.traffic, ended.stopped is Stopped.NAN
         busy = sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0
         counted = self.comm.allgather(
@@ -388,16 +387,6 @@ class EmbedTrainer(Trainer):
             chosen=self.chosen,
             threads=cores_of_rank(self.comm),
         )
-
-    def _drop_buckets(self) -> None:
-        self.comm.barrier()
-        if self.comm.rank == 0:
-            shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
-
-    def _log(self, **metrics: Any) -> None:
-        """Send the figures of the training run to the client."""
-        if self.comm.rank == 0:
-            self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Return whether theorem 3 holds for this graph with the rates of this run, in words.
@@ -515,7 +504,8 @@ class EmbedTrainer(Trainer):
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
-            drawn = self._number()
+            # Unique in the training run.
+            drawn = self.batches * self.comm.size + self.comm.rank
             self.batches += 1
             number = self.steps_before + self.batches
             with self.launched.batch() as losses:
@@ -530,10 +520,6 @@ class EmbedTrainer(Trainer):
             if not self._progress(len(heads)):
                 return False
         return True
-
-    def _number(self) -> int:
-        """Return the number of the next batch, unique in the training run."""
-        return self.batches * self.comm.size + self.comm.rank
 
     def _groups(self, phase: Phase) -> list[tuple[PhaseEdges, Draw]]:
         """Return the edges of a phase, grouped by their two partitions, and their negatives."""
@@ -581,7 +567,8 @@ class EmbedTrainer(Trainer):
         self.comm.check()
         total = self.training.epochs * self.edges
         done = min(int(self._share() * total), total - 1)  # the last epoch ends with its figures
-        self._log(done=done, before=self._done_before)
+        if self.comm.rank == 0:
+            self.comm.log(done=done, before=self._done_before)
         return self._settle(keep=_LAUNCHED if gpu() else 0)
 
     def _settle(self, keep: int = 0) -> bool:
@@ -606,16 +593,14 @@ class EmbedTrainer(Trainer):
 
     def is_finite(self) -> bool:
         """Return whether all vectors are finite."""
-        self._checked = self._checked or self._finite()
+        if not self._checked:
+            found = self.buffer.finite()
+            if self.relations is not None:
+                tables = self.relations.values, self.relations.state
+                are_finite = kernel("finite", self.relations.values).are_finite
+                found = all(bool(are_finite(one)) for one in tables) and found
+            self._checked = all(self.comm.allgather(found))
         return self._checked
-
-    def _finite(self) -> bool:
-        found = self.buffer.finite()
-        if self.relations is not None:
-            tables = self.relations.values, self.relations.state
-            are_finite = kernel("finite", self.relations.values).are_finite
-            found = all(bool(are_finite(one)) for one in tables) and found
-        return all(self.comm.allgather(found))
 
     def _share(self) -> float:
         """Return the share of the training run that is done, assuming that ranks progress alike."""
@@ -629,15 +614,11 @@ class EmbedTrainer(Trainer):
         """Rank held-out edges."""
         if not self.is_finite():
             return Evaluation(math.nan, {}, finite=False)
-        scores = self._scores(self._source())
-        return Evaluation(scores["mrr"], scores)
-
-    def _scores(self, source: VectorSource) -> dict[str, Any]:
-        """Return the scores of the validation edges."""
         edges, known = self.validation
         given = {"known": known, "candidates": self.candidates, "work": self.work}
-        ranks = rank(source, self.rules, edges, **given)
-        return scores_of(np.concatenate(list(ranks.values())))
+        ranks = rank(self._source(), self.rules, edges, **given)
+        scores = scores_of(np.concatenate(list(ranks.values())))
+        return Evaluation(scores["mrr"], scores)
 
     def figures(
         self, evaluated: Evaluation | None, seconds: float

@@ -158,7 +158,7 @@ class WarmStart:
         edges = self._new[:, int(firsts[0]) : int(ends[-1])]
         edges = edges[:, np.isin(edges[0], nodes)]
         which = order[np.searchsorted(nodes[order], edges[0])]
-        means = Means.none(len(nodes), self._rules)
+        means = Means(len(nodes), self._rules)
         state = np.zeros((len(nodes), self._rules.state_width(self._rules.dim)), np.float32)
         for at, rows, is_state in self._rows(edges[1]):
             if is_state:

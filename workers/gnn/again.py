@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
+from penstock.splits import own_splits
 from penstock.workers.gnn.data.features import as_dense
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.data.node_data import NodeData, checked_features, with_features
@@ -102,7 +102,8 @@ def predict_again(
     if sum(map(len, needed)) > most * layers:
         return None
     tensors, _ = checkpoint.load(task.checkpoint)
-    splits, last = _splits(graph, task), task.plan.layers[-1]
+    splits = own_splits(graph) if task.split is None else task.split.splits(graph)
+    last = task.plan.layers[-1]
     # Nodes, and their values after the last layer that is made.
     found: tuple[Array, Array]
     found = np.empty(0, np.int64), np.empty((0, last.layer.channels or 1), np.float32)
@@ -221,12 +222,3 @@ def _features(graph: Graph, nodes: Array, task: PredictTask) -> Any:
     if task.feature_columns is not None:
         stored = with_features(stored, task.feature_columns)
     return checked_features(stored, graph.manifest, task.graph)
-
-
-def _splits(graph: Graph, task: PredictTask) -> Array:
-    every = np.arange(graph.num_nodes)
-    if task.split is not None:
-        return np.asarray(task.split.splits(graph, every), np.int8)
-    if not graph.manifest.splits:
-        return np.full(graph.num_nodes, -1, np.int8)
-    return np.asarray(as_numpy(graph.node_column("split"), -1), np.int8)

@@ -20,7 +20,7 @@ from penstock.workers.gnn.again import TILE, predict_again
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
-from penstock.workers.gnn.task import Columns, Predicted, PredictTask
+from penstock.workers.gnn.task import Columns, PredictTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
 from penstock.workers.training import checkpoint
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _PIECE = 1 << 16  # nodes per table
 
 
-def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    """Predict this rank's nodes and write them; each rank writes one file."""
+def predict(comm: AnyCommunicator, task: PredictTask) -> int:
+    """Write this rank's predictions to its file; return how many nodes were computed."""
     _check_seen(comm.rank, task)
     path = task.out / f"{part_name(comm.rank)}.parquet"
     if task.base is not None and (found := predict_again(comm, task)) is not None:
@@ -40,7 +40,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         kept = _Kept(task.base.path / path.name, nodes, len(splits))
         every = np.arange(len(splits))
         _write(path, task, every, splits, outputs, inputs, kept)
-        return Predicted(len(splits), path.stat().st_size, len(nodes))
+        return len(nodes)
     with (
         open_local(
             comm,
@@ -62,7 +62,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         outputs = to_host(outputs)
         hidden = to_host(network.last_hidden()) if task.columns.embeddings else None
         _write(path, task, local.ids[: local.owned], local.splits, outputs, hidden)
-        return Predicted(local.owned, path.stat().st_size, local.owned)
+        return local.owned
 
 
 def _check_seen(rank: int, task: PredictTask) -> None:

@@ -127,12 +127,3 @@ class PredictTask:
     split: SplitFile | None = None
     out_remedy: str = ""
     base: PredictBase | None = None
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The prediction of one rank."""
-
-    nodes: int
-    bytes: int
-    made: int  # nodes that were computed

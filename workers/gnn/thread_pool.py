@@ -126,14 +126,9 @@ class ThreadPool(Threads):
 
             product_of_columns(a, b, out, tf32=self.tf32)
             return
+        out[...] = 0
         cuts = _tall_cuts(len(a), _SUMMED_PIECES, _SUMMED_ROWS)
-        if len(cuts) == 2:
-            np.matmul(a.T, b, out=out)
-            return
-        parts = np.empty((len(cuts) - 1, *out.shape), out.dtype)
-        number = {first: i for i, first in enumerate(cuts[:-1])}
-        self.over(cuts, lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[number[i]]))
-        np.sum(parts, axis=0, out=out)
+        self.sums(cuts, out, lambda i, j, part: np.matmul(a[i:j].T, b[i:j], out=part))
 
 
 def even_cuts(first: int, last: int, width: int, *, whole: bool = False) -> list[int]:

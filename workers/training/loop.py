@@ -13,13 +13,14 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.files import append_text
-from penstock.workers.training.lines import keep_epochs
+from penstock.documents import parse_json
+from penstock.files import append_text, save_text
 from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Loop:
         position = self.trainer.position
         first = self._saved_epoch = position.epoch
         if self.comm.rank == 0:
-            keep_epochs(self.metrics, first)
+            _keep_epochs(self.metrics, first)
         stopped = Stopped.PATIENCE if self._out_of_patience() else self._train()
         if stopped is not Stopped.NAN and not self._is_saved:
             self._save()
@@ -289,3 +290,15 @@ class Loop:
         self.trainer.save(best=best)
         self._saved_at, self._saved_epoch = time.monotonic(), self.trainer.position.epoch
         self._is_saved = True
+
+
+def _keep_epochs(path: Path, epoch: int) -> None:
+    """Remove the lines of epochs after this one, which are trained again, and incomplete lines."""
+    if not path.is_file():
+        return
+    kept = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            if float(parse_json(text)["epoch"]) <= epoch:
+                kept.append(text + "\n")
+    save_text(path, "".join(kept))

@@ -9,8 +9,6 @@ known nodes fit theirs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from penstock.arrays import Array, OptionalArray
@@ -20,24 +18,12 @@ from penstock.kernels.embed_rules import EmbedRules, Side
 _LEAST = 1e-30  # a length of 0 has no direction
 
 
-@dataclass(eq=False)
 class Means:
-    """Sums over edges, for ``count`` nodes.
+    """Sums over edges, for ``count`` nodes: of queries, of neighbours' lengths, and of edges."""
 
-    totals   (count, dim) of queries
-    lengths  (count,) of neighbours
-    number   (count,) of edges
-    """
-
-    totals: Array
-    lengths: Array
-    number: Array
-    rules: EmbedRules
-
-    @classmethod
-    def none(cls, count: int, rules: EmbedRules) -> Means:
-        """Return sums over no edge."""
-        return cls(np.zeros((count, rules.dim)), np.zeros(count), np.zeros(count, np.int64), rules)
+    def __init__(self, count: int, rules: EmbedRules) -> None:
+        self.rules, self.totals = rules, np.zeros((count, rules.dim))
+        self.lengths, self.number = np.zeros(count), np.zeros(count, np.int64)
 
     def add(
         self, new: Array, rows: Array, table: OptionalArray, relations: Array, side: Side

@@ -223,7 +223,7 @@ def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
     rules = task.training.rules(len(task.relations or ()))
 
     def add(source: TableSource) -> Means:
-        means, nodes = Means.none(count, rules), source.layout.nodes
+        means, nodes = Means(count, rules), source.layout.nodes
         positions = source.layout.positions
         for side in (Side.TAIL, Side.HEAD):
             given, new = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]

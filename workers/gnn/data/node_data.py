@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, lists_of
+from penstock.arrow import lists_of
 from penstock.csr import offsets_of
 from penstock.errors import CorruptFile, PenstockError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
+from penstock.kernels import kernel
 from penstock.manifest import Manifest
 from penstock.partition.part import Part
+from penstock.splits import own_splits
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -43,7 +45,8 @@ class NodeData:
         labels = self.labels
         if isinstance(labels, tuple):
             indptr, classes, known = labels
-            labels = (*_reordered_lists(indptr, classes, order), known[order])
+            moved = kernel("halo", classes).gather_rows(indptr, order, classes)
+            labels = offsets_of(np.diff(indptr)[order]), moved, known[order]
         elif labels is not None:
             labels = labels[order]
         if isinstance(self.features, np.ndarray):
@@ -69,11 +72,8 @@ def nodes_of_graph(graph: Graph) -> NodeData:
         labels = lists_of(graph.node_column("label").combine_chunks())
     elif manifest.labels is not None:
         labels = np.asarray(graph.labels())
-    splits = None
-    if manifest.splits:
-        splits = as_numpy(graph.node_column("split"), -1)
     ids = np.arange(graph.num_nodes, dtype=np.int64)
-    return NodeData(ids, graph.features(), labels, splits)
+    return NodeData(ids, graph.features(), labels, own_splits(graph))
 
 
 def nodes_of_part(part: Part) -> NodeData:
@@ -95,13 +95,6 @@ def with_features(stored: NodeData, columns: tuple[int, ...]) -> NodeData:
     return replace(
         stored, features=None if features is None else features[:, chosen], columns=chosen
     )
-
-
-def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array, Array]:
-    lengths = np.diff(indptr)[order]
-    starts = offsets_of(lengths)
-    edges = np.arange(starts[-1]) + np.repeat(indptr[:-1][order] - starts[:-1], lengths)
-    return starts, values[edges]
 
 
 def read_nodes(

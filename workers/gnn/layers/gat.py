@@ -145,22 +145,20 @@ class GATConv(Conv):
     # Kept between forward and backward
 
     def _z(self) -> AnyArray:
-        context = self.context
-        wide = self.heads * self.each
-        return context.buffers.take(f"{self.prefix}.heads", context.local.columns, wide)
+        return self._kept("heads", self.context.local.columns, self.heads * self.each)
 
     def _sums(self) -> AnyArray:
-        context = self.context
-        wide = self.heads * self.each
-        return context.buffers.take(f"{self.prefix}.sums", context.local.owned, wide)
+        return self._kept("sums", self.context.local.owned, self.heads * self.each)
 
     def _heads(self) -> Heads:
-        context = self.context
         left, right, peak, total = (
-            context.buffers.take(f"{self.prefix}.{name}", context.local.columns, self.heads)
-            for name in ("of.left", "of.right", "of.peak", "of.total")
+            self._kept(f"of.{name}", self.context.local.columns, self.heads)
+            for name in ("left", "right", "peak", "total")
         )
         share = self.layer.attention_dropout
-        drop = context.drop(share, self.plan.number, Stream.GNN_ATTENTION)
+        drop = self.context.drop(share, self.plan.number, Stream.GNN_ATTENTION)
         self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last
+
+    def _kept(self, name: str, rows: int, width: int) -> AnyArray:
+        return self.context.buffers.take(f"{self.prefix}.{name}", rows, width)
