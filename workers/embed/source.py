@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from penstock.arrays import AnyArray, Array, DeviceArray
+from penstock.arrays import AnyArray, Array
 from penstock.errors import UsageError
 from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
@@ -17,6 +17,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.storage import Slot
 from penstock.workers.embed.storage.direct import PartitionFiles, new_slot, open_table
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
+from penstock.workers.resources.device import to_device
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -127,7 +128,8 @@ class TableSource(VectorSource):
             first = int(self.layout.starts[partition])
             if self.in_blocks:
                 for row, rows in self.vectors(partition):
-                    yield first + row, self._placed(rows)
+                    block = np.asarray(rows)
+                    yield first + row, to_device(block) if self.device else block
             else:
                 yield first, self.slot(partition)[0][:size]
 
@@ -146,14 +148,6 @@ class TableSource(VectorSource):
         most = max(BLOCK_BYTES // (4 * values.shape[1]), 1)
         for row in range(0, len(values), most):
             yield row, values[row : row + most]
-
-    def _placed(self, block: Array) -> AnyArray:
-        if not self.device:
-            return np.asarray(block)
-        import cupy
-
-        there: DeviceArray = cupy.asarray(block)
-        return there
 
     def close(self) -> None:
         """Close the table."""

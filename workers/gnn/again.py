@@ -25,6 +25,7 @@ from penstock.workers.gnn.data.features import as_dense
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.data.node_data import NodeData, checked_features, with_features
 from penstock.workers.gnn.layers.network import Network
+from penstock.workers.gnn.layers.structure import row_sums
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import PredictTask
@@ -204,16 +205,11 @@ class _Block:
         """Return the sum of each place's row in the whole graph, and its number of loops."""
         csr, sums, loops = self.csr, np.zeros(self.count), np.zeros(self.count, np.int64)
         lengths = np.diff(csr.indptr)[self.nodes]
-        starts = offsets_of(lengths)
         of = np.repeat(np.arange(len(self.nodes)), lengths)
         own = _columns(csr, self.nodes) == self.nodes[of]
         loops[self.places] = np.bincount(of[own], minlength=len(self.nodes))
-        sums[self.places] = lengths
-        if weighted:
-            weights = _columns(csr, self.nodes, "weights").astype(np.float64)
-            filled = np.flatnonzero(lengths)
-            if len(filled):
-                sums[self.places[filled]] = np.add.reduceat(weights, starts[:-1][filled])
+        weights = _columns(csr, self.nodes, "weights") if weighted else None
+        sums[self.places] = row_sums(offsets_of(lengths), weights)
         return sums, loops
 
 

@@ -47,7 +47,7 @@ class Clock:
 
     def __init__(self, timeline: bool = False, settle: Callable[[], None] | None = None) -> None:
         self.settle = settle
-        self._rows: list[Row] | None = [] if timeline else None
+        self.timeline: list[Row] | None = [] if timeline else None  # every span, by its end
         self._origin = perf_counter()
         self._epoch = 0
         self._open: list[_Span] = []
@@ -63,17 +63,11 @@ class Clock:
         self._epoch += 1
         return done
 
-    def timeline(self) -> list[Row]:
-        """Return every span in order of its end; empty without a timeline."""
-        return list(self._rows or ())
-
     def _book(self, span: _Span, start: float, end: float, own: float) -> None:
         self._kinds[span.kind] += own
-        if self._rows is not None:
-            origin = self._origin
-            self._rows.append(
-                Row(self._epoch, span.name, span.kind, start - origin, end - origin, own)
-            )
+        if self.timeline is not None:
+            times = start - self._origin, end - self._origin, own
+            self.timeline.append(Row(self._epoch, span.name, span.kind, *times))
 
 
 class _Span:
@@ -139,7 +133,7 @@ def write_profile(
     path: Path, comm: AnyCommunicator, clock: Clock, times: EpochTimes, epochs: int
 ) -> None:
     """Write each rank's times by kind, and the timeline of the last epochs."""
-    rows = [row for row in clock.timeline() if row[0] >= epochs - _DRAWN]
+    rows = [row for row in clock.timeline or () if row.epoch >= epochs - _DRAWN]
     ranks = comm.allgather({"kinds": times.kinds(), "timeline": rows})
     if comm.rank == 0:
         save_text(path, json.dumps({"ranks": ranks}))

@@ -72,7 +72,7 @@ class ThreadPool(Threads):
         if len(cuts) == 2:
             self.over(cuts, lambda first, last: work(first, last, sums))
             return
-        parts = np.zeros_like(sums, shape=(len(cuts) - 1, *sums.shape))
+        parts = np.zeros((len(cuts) - 1, *sums.shape), sums.dtype)  # a GPU has one piece
         number = {first: i for i, first in enumerate(cuts[:-1])}
         self.over(cuts, lambda first, last: work(first, last, parts[number[first]]))
         sums += parts.sum(axis=0)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.documents import parse_json
 from penstock.files import append_text, save_text
 from penstock.workers.training.stopped import Stopped
 
@@ -299,6 +298,6 @@ def _keep_epochs(path: Path, epoch: int) -> None:
     kept = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            if float(parse_json(text)["epoch"]) <= epoch:
+            if float(json.loads(text)["epoch"]) <= epoch:
                 kept.append(text + "\n")
     save_text(path, "".join(kept))

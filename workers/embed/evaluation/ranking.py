@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import AnyArray, Array, DeviceArray
+from penstock.arrays import AnyArray, Array
 from penstock.csr import id_dtype, offsets_of
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -23,7 +23,7 @@ from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.evaluation.candidates import Groups
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import VectorSource
-from penstock.workers.resources.device import to_host
+from penstock.workers.resources.device import to_device, to_host
 
 BLOCK = 1 << 16  # queries that are ranked together, at most
 VALUES = 1 << 24  # values in the vectors of such a block: 64 MiB
@@ -298,10 +298,7 @@ def like(array: AnyArray, values: Array) -> AnyArray:
     """Return ``values`` on the device of ``array``."""
     if isinstance(array, np.ndarray) or not isinstance(values, np.ndarray):
         return values
-    import cupy
-
-    there: DeviceArray = cupy.asarray(values)
-    return there
+    return to_device(values)
 
 
 def known_like(array: AnyArray, known: Known | None) -> Known | None:

@@ -187,7 +187,9 @@ def build_buckets(
 
     spread(count, range(len(pieces)), threads)
     total_weight = sum(comm.allgather(float(totals.sum())))
-    scale = np.float32(_over_mean(total_weight, graph.num_edges, graph) if weighted else 1)
+    if weighted and total_weight == 0:
+        raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
+    scale = np.float32(graph.num_edges / total_weight if weighted else 1)
     # The beginning of each section, and of the groups in it.
     begin, offsets = 0, []
     for number, of_rank in enumerate(comm.allgather(counts.sum(axis=0))):
@@ -322,9 +324,3 @@ def _total_weight(rows: CSR, graph: Graph) -> float:
             remedy="Correct the weight and run penstock etl again, or train without --weighted",
         )
     return float(weights.sum())
-
-
-def _over_mean(total: float, edges: int, graph: Graph) -> float:
-    if total == 0:
-        raise InputError(f"all edges of {graph.path} have weight 0", expected="a weight above 0")
-    return edges / total

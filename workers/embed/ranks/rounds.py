@@ -50,20 +50,15 @@ _LAP_EDGES = 4  # edges of each node in a lap, at least
 _LOOKED_AT, _MOST_EPOCHS = 512, 16
 
 
-def partitions_in_memory(nodes: int, ranks: int) -> int:
-    """Return the number of partitions if each rank's two blocks are in its memory.
-
-    A block has several partitions, so that the next epoch can form other blocks.
-    """
-    pieces = min(max(_MIXED // ranks, 2), _MOST_PIECES, nodes // (2 * ranks * _FEWEST_NODES))
-    return 2 * ranks * max(pieces, 1)
-
-
 def partitions_of(training: Training, nodes: int, ranks: int) -> int:
-    """Return the number of partitions into which ranks divide the nodes."""
+    """Return the number of partitions into which ranks divide the nodes.
+
+    A block in memory has several partitions, so that the next epoch can form other blocks.
+    """
     if ranks == 1 or (training.partitions or 1) > 1:
         return training.partitions or 1
-    return partitions_in_memory(nodes, ranks)
+    pieces = min(max(_MIXED // ranks, 2), _MOST_PIECES, nodes // (2 * ranks * _FEWEST_NODES))
+    return 2 * ranks * max(pieces, 1)
 
 
 def laps_in_memory(nodes: int, edges: int, ranks: int, batch: int = BATCH) -> int:

@@ -36,7 +36,7 @@ class Conv:
         """Return the parameters, weights of products first."""
         found = self.weights()
         if self.layer.bias:
-            found.append(constant(f"{self.prefix}.bias", self.bias_width()))
+            found.append(constant(f"{self.prefix}.bias", self.width))
         if self.layer.norm != "none":
             found.append(constant(f"{self.prefix}.scale", self.width, 1.0))
             found.append(constant(f"{self.prefix}.shift", self.width))
@@ -47,10 +47,6 @@ class Conv:
     def weights(self) -> list[ParameterSpec]:
         """Return the parameters of the kind."""
         raise NotImplementedError
-
-    def bias_width(self) -> int:
-        """Return the size of the bias."""
-        return self.width
 
     def prepare(self, context: Context) -> None:
         """Compute what is the same in all epochs."""

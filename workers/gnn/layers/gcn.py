@@ -226,23 +226,28 @@ class GCNConv(Conv):
 
         ``skip`` is added before other ranks' rows are; memory is not ``used``'s.
         """
-        context, columns = self.context, self.columns_of
+        context, ghosts = self.context, self.ghost_columns
         dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
-        epilogue = None if skip is None else Epilogue(skip=skip)
-        assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
         def of_ghosts() -> None:
-            ghosts = self.ghost_columns
-            if ghosts is not None:
-                self.aggregate_rows(ghosts, grad, dx[context.local.owned :], 0, ghosts.rows)
+            assert ghosts is not None
+            self.aggregate_rows(ghosts, grad, dx[context.local.owned :], 0, ghosts.rows)
 
         context.gather_backward(
             dx,
-            lambda first, last: self.aggregate_rows(columns, grad, dx, first, last, epilogue),
-            of_ghosts,
+            lambda first, last: self.rows_backward(grad, dx, first, last, skip),
+            None if ghosts is None else of_ghosts,
         )
         return dx
+
+    def rows_backward(
+        self, grad: AnyArray, dx: AnyArray, first: int, last: int, skip: AnyArray | None
+    ) -> None:
+        """Write the gradient of gathered rows to ``dx``, plus ``skip``."""
+        assert self.columns_of is not None
+        epilogue = None if skip is None else Epilogue(skip=skip)
+        self.aggregate_rows(self.columns_of, grad, dx, first, last, epilogue)
 
     def _ghosts_of(self, columns: ScaledCSR | None) -> ScaledCSR | None:
         """Return ghosts' rows of the transpose, which have no diagonal."""

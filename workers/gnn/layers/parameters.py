@@ -102,9 +102,5 @@ def _first_values(entry: ParameterSpec, number: int, seed: int) -> Array:
     # A parameter may have up to 2**34 values before its draws overlap the next one's.
     count = -(-entry.size // 4)
     words = random_words(seed, Stream.GNN_WEIGHT, number << 32, count).ravel()[: entry.size]
-    drawn: Array = np.asarray(_uniform(words), np.float64)
+    drawn: Array = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
     return entry.bound * (2 * drawn - 1)
-
-
-def _uniform(words: Array) -> Array:
-    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24

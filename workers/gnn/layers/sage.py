@@ -52,7 +52,7 @@ class SAGEMaxConv(SAGEConv):
     def prepare(self, context: Context) -> None:
         """Keep rows whole: the argmax is over all neighbours."""
         super().prepare(context)
-        self.edges_by_owner = None
+        self.edges_by_owner = self.ghost_columns = None
 
     def prepare_rows_later(
         self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
@@ -75,33 +75,22 @@ class SAGEMaxConv(SAGEConv):
                 lambda a, b: module.gather_max(block, x, out, argmax, a, b),
             )
 
-    def aggregate_backward(
-        self,
-        grad: AnyArray,
-        width: int,
-        skip: AnyArray | None = None,
-        used: AnyArray | None = None,
-    ) -> AnyArray:
-        """Return the gradient of the gathered rows, which goes to the argmax."""
-        context, columns = self.context, self.columns_of
+    def rows_backward(
+        self, grad: AnyArray, dx: AnyArray, first: int, last: int, skip: AnyArray | None
+    ) -> None:
+        """Write the gradient of gathered rows, which goes to the argmax."""
+        module, columns, argmax = kernel("aggregate", grad), self.columns_of, self._argmax()
         assert columns is not None
-        dx = context.buffers.scratch(context.local.columns, width, grad, used, skip)
-        module, argmax, owned = kernel("aggregate", grad), self._argmax(), context.local.owned
-
-        def work(first: int, last: int) -> None:
-            with self.span("max over neighbours backward"):
-                context.edges(
-                    columns,
-                    first,
-                    last,
-                    width,
-                    lambda a, b: module.gather_max_back(columns, grad, argmax, dx, a, b),
-                )
-            if skip is not None and first < owned:
-                np.add(dx[first:last], skip[first:last], out=dx[first:last])
-
-        context.gather_backward(dx, work)
-        return dx
+        with self.span("max over neighbours backward"):
+            self.context.edges(
+                columns,
+                first,
+                last,
+                dx.shape[1],
+                lambda a, b: module.gather_max_back(columns, grad, argmax, dx, a, b),
+            )
+        if skip is not None and first < self.context.local.owned:
+            np.add(dx[first:last], skip[first:last], out=dx[first:last])
 
     def _argmax(self) -> AnyArray:
         context = self.context

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.arrays import AnyArray
+from penstock.arrays import AnyArray, Array
 from penstock.csr import offsets_of
 from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.layers.context import Context
@@ -104,13 +104,16 @@ def _row_sums(context: Context) -> AnyArray:
     local = context.local
     if local.whole_rows is not None:
         return local.whole_rows[0]
-    if local.weights is None:
-        return np.diff(local.indptr).astype(np.float64)
-    sums = np.zeros(local.owned)
-    filled = np.flatnonzero(np.diff(local.indptr))
-    starts = np.asarray(local.indptr)[filled]
-    if len(filled):
-        sums[filled] = np.add.reduceat(np.asarray(local.weights, np.float64), starts)
+    return row_sums(local.indptr, local.weights)
+
+
+def row_sums(indptr: Array, weights: Array | None) -> Array:
+    """Return the sum of each row's weights, without weights its number of edges: (rows,)."""
+    sums = np.diff(indptr).astype(np.float64)
+    filled = np.flatnonzero(sums)
+    if weights is not None and len(filled):
+        starts = np.asarray(indptr)[filled]
+        sums[filled] = np.add.reduceat(np.asarray(weights, np.float64), starts)
     return sums
 
 
