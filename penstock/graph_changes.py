@@ -49,7 +49,8 @@ def _kind_of(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+def check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise BaseRefused, with the first difference, if a base is of another kind."""
     for what, old in before.items():
         new = now[what]
         if what == "relations" and old is not None and new is not None:
@@ -65,7 +66,7 @@ def same_nodes(before: Graph, now: Graph) -> Array:
     """
     from penstock.splits import id_keys
 
-    _check_kind(before.path, _kind_of(before), _kind_of(now))
+    check_kind(before.path, _kind_of(before), _kind_of(now))
     return ~differing(*(id_keys(one.user_ids()) for one in (before, now)))
 
 
@@ -120,7 +121,7 @@ class RowPrints:
 
         path  of the base, for the error if the graphs are of different kinds
         """
-        _check_kind(path, before.kind, self.kind)
+        check_kind(path, before.kind, self.kind)
         return differing(before.bits[0], self.bits[0]) | differing(before.bits[1], self.bits[1])
 
     def replaced(self, before: RowPrints) -> Array:
