@@ -3,14 +3,15 @@
     python -P benchmarks/bench_tomorrow.py [--quick] [--cpu] [--graph communities]
 
 Random changes replace edges anywhere; concentrated ones replace edges among nodes that are next to
-each other. Every result is compared with that of a rebuild, on threads of this process. The night
-is all jobs, etl included. Jobs that train are also trained over several days of 1 % changes, each
-from the day before: their mean score must be that of rebuilds, to one standard error (AUC: 0.002).
+each other. Every result is compared with that of a rebuild, on threads of this process. Jobs that
+train are also trained over several days of 1 % changes, each from the day before: their mean score
+must be that of rebuilds, to one standard error (AUC: 0.002).
 
-On a GPU (``--gpu``) the nights of one large graph are compared with a rebuild that runs once, of
-yesterday's graph, whose outputs are their bases. Of the night with 1 % at random all results are
+Nights are all jobs, etl included, from the outputs of a rebuild of yesterday's graph, which runs
+once, and with whose time theirs are compared. Of the night with 1 % at random all results are
 compared: exact ones with those of a rebuild today, partition and vectors by quality. Every step is
-printed as it ends, with its bytes on disk, links left out.
+printed as it ends, with its bytes on disk, links left out. On a GPU (``--gpu``) there are only
+nights, with several changes of one large graph.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ EPOCHS = 10  # until vectors made anew are as good as further training makes the
 ACROSS = 1 / 2000  # of the edges of communities lead to another one
 FEATURES, VECTORS = 32, 1 << 14  # of predictions; that are compared with each other
 TOLERANCE = 1e-11  # of PageRank per node
-NIGHT, OF_NIGHT = "night, 1 % random", (12.5, 6.6)  # a rebuild over a night, full and quick
+OF_NIGHT = 12.5, 6.6  # a rebuild over a night of 1 % at random, full and quick
 BALL = 4  # a change is among this many times the edges that change
 GPU_EPOCHS = 5  # of vectors, which more would improve
-GPU_WARM = 18  # the scale of a first night, which compiles kernels, also those for many edges
-GPU_NIGHTS = [(share, kind) for share in (0.01, 0.001, 0.1) for kind in KINDS]
+WARM, GPU_WARM = 10, 18  # the scale of a first night, which compiles kernels
+NIGHTS = [(share, kind) for share in (0.01, 0.001, 0.1) for kind in KINDS]
 
 
 @dataclass(frozen=True)
@@ -256,9 +257,6 @@ JOBS = {
 }
 
 
-GPU_JOBS = [name for name in JOBS if name != "walk short"]
-
-
 def written(folder: Path) -> float:
     """Return the GB of files that are no links."""
     stats = [file.stat() for file in folder.rglob("*") if file.is_file()]
@@ -279,12 +277,12 @@ def night(
     made: str,
     jobs: dict[str, Job],
     base: bool,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None],
 ) -> Timed:
     """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds.
 
     made  the end of the names of outputs
-    say   prints each step as it ends; a job that fails then leaves the others to go on without it
+    say   prints each step as it ends; a job that fails leaves the others to go on without it
     """
     found, total = dict[str, Any](), 0.0
     for name in ["etl", *jobs]:
@@ -299,36 +297,22 @@ def night(
             else:
                 report = jobs[name].run(graph, out, folder / name if base else None)
         except Exception:
-            if say is None or name == "etl":
+            if name == "etl":
                 raise
             traceback.print_exc()
             say(f"{name}{made} FAILED")
             del jobs[name]
             continue
         found[name] = out, report, clock() - start
-        if say is not None:
-            size = written(out if out.exists() else graph / "partition")
-            total += size
-            say(f"{name}{made}: {duration(found[name][2])}, {size:.2f} GB of {total:.1f}")
+        size = written(out if out.exists() else graph / "partition")
+        total += size
+        say(f"{name}{made}: {duration(found[name][2])}, {size:.2f} GB of {total:.1f}")
     return Timed(sum(seconds for *_, seconds in found.values()), found)
 
 
-def check_night(values: dict[str, Any]) -> dict[str, Any]:
-    """Compare the results of all jobs; return seconds from a base and anew, by job."""
-    ours, anew = values["ours"], values["anew"]
-    one, other = (Graph.open(found["etl"][0]) for found in (ours, anew))
-    assert one.num_edges == other.num_edges
-    for name, job in JOBS.items():
-        check(job, {"ours": ours[name][:2], "anew": anew[name][:2]})
-    return seconds_of(ours, anew)
-
-
-def seconds_of(ours: dict[str, Any], anew: dict[str, Any]) -> dict[str, Any]:
-    return {name: f"{ours[name][2]:.2f} of {anew[name][2]:.2f} s" for name in ours}
-
-
-def check_large(
+def check_night(
     folder: Path,
+    names: list[str],
     jobs: dict[str, Job],
     whole: bool,
     say: Callable[[str], None],
@@ -336,10 +320,11 @@ def check_large(
 ) -> dict[str, Any]:
     """Compare a night with a rebuild of today, or by quality with yesterday's; return seconds.
 
+    names  all jobs, of which ``jobs`` did not fail
     whole  all results, not only the partition
     """
-    ours, before = values["ours"], values["rebuild"]
-    wrong = [name for name in GPU_JOBS if name not in ours]
+    ours, before = values["ours"], values["anew"]
+    wrong = [name for name in names if name not in ours]
     for name, job in jobs.items():
         if not whole and name != "partition":
             continue
@@ -354,7 +339,7 @@ def check_large(
             wrong.append(name)
     shutil.rmtree(folder / "anew", ignore_errors=True)
     assert not wrong, f"failed, or not the results of a rebuild: {', '.join(wrong)}"
-    return seconds_of(ours, before)
+    return {name: f"{ours[name][2]:.2f} of {before[name][2]:.2f} s" for name in ours}
 
 
 @dataclass(frozen=True)
@@ -613,23 +598,6 @@ def check(job: Job, values: dict[str, Any]) -> dict[str, Any]:
     return {"kept": kept}
 
 
-def night_case(
-    given: argparse.Namespace, folder: Path, today: Path, changes: tuple[Path, Path]
-) -> Case:
-    """Return the case of all jobs, with the time to copy what changed as floor."""
-    shutil.rmtree(folder / "all", ignore_errors=True)
-    write_edges(Graph.open(today), folder / "all")
-    for name, job in JOBS.items():
-        if not (folder / name).exists() and name != "partition":
-            job.run(folder / "yesterday", folder / name, None)
-        ran(job, today, folder / "warm", folder / name)  # makes what it reads of today's graph
-
-    ours = partial(night, folder, today, "-based", JOBS, True)
-    anew = partial(night, folder, today, "-anew", JOBS, False)
-    sides = {"anew": Side(anew, *OF_NIGHT), "floor": Side(partial(copy, changes), floor=True)}
-    return Case(NIGHT, ours, check_night, sides, rounds=1)
-
-
 def copy(changes: tuple[Path, Path]) -> None:
     """Copy the files of what changed."""
     for file in changes:
@@ -652,12 +620,24 @@ def rebuilt(folder: Path, scale: int, jobs: dict[str, Job], say: Callable[[str],
 
 
 def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
-    """Yield nights of one large graph, after a rebuild of yesterday's."""
-    jobs = {name: JOBS[name] for name in GPU_JOBS}
+    """Yield nights of one large graph."""
+    jobs = {name: job for name, job in JOBS.items() if name != "walk short"}
     jobs["word2vec"] = replace(jobs["word2vec"], run=partial(vectors, epochs=GPU_EPOCHS))
     # As auto does, because METIS would take too long.
     jobs["partition"] = replace(jobs["partition"], run=partial(partition, method="streaming"))
-    begun = clock()
+    yield from nights(given.scratch, jobs, given.gpu_scale, GPU_WARM, NIGHTS)
+
+
+def nights(
+    scratch: Path,
+    jobs: dict[str, Job],
+    scale: int,
+    warm: int,
+    changes: list[tuple[float, str]],
+    gates: tuple[float | None, float | None] = (None, None),
+) -> Iterator[Case]:
+    """Yield nights of one graph, after a rebuild of yesterday's."""
+    begun, names = clock(), [*jobs]
 
     def say(line: str) -> None:
         print(f"{clock() - begun:7.1f} s  {line}", file=sys.stderr, flush=True)
@@ -667,21 +647,21 @@ def gpu_cases(given: argparse.Namespace) -> Iterator[Case]:
         say(f"{share:.1%} {kind} changed")
         return files
 
-    folder = given.scratch / "first"
-    rebuilt(folder, min(GPU_WARM, given.gpu_scale), jobs, say)
-    changed(folder, *GPU_NIGHTS[0])
+    folder = scratch / "first"
+    rebuilt(folder, min(warm, scale), jobs, say)
+    changed(folder, *changes[0])
     night(folder, folder / "today", "-based", jobs, True, say)
     shutil.rmtree(folder)
-    folder = given.scratch / "large"
-    before = rebuilt(folder, given.gpu_scale, jobs, say)
-    for share, kind in GPU_NIGHTS:
+    folder = scratch / "large"
+    before = rebuilt(folder, scale, jobs, say)
+    for share, kind in changes:
         files = changed(folder, share, kind)
         yield Case(
-            f"night, R-MAT {given.gpu_scale}, {share:.1%} {kind}",
+            f"night, R-MAT {scale}, {share:.1%} {kind}",
             partial(night, folder, folder / "today", "-based", jobs, True, say),
-            partial(check_large, folder, jobs, (share, kind) == GPU_NIGHTS[0], say),
+            partial(check_night, folder, names, jobs, (share, kind) == NIGHTS[0], say),
             {
-                "rebuild": Side(partial(Timed, before.seconds, before.value)),
+                "anew": Side(partial(Timed, before.seconds, before.value), *gates),
                 "floor": Side(partial(copy, files), floor=True),
             },
             rounds=1,
@@ -720,8 +700,8 @@ def cases_of_nights(given: argparse.Namespace) -> Iterator[Case]:
                     {"anew": anew},
                     rounds=3,
                 )
-            if share == 0.01 and kind == "random" and wanted(NIGHT, given):  # takes long to make
-                yield night_case(given, folder, today, (add, remove))
+    if wanted(f"night, R-MAT {given.scale}", given):  # takes long to make
+        yield from nights(folder, dict(JOBS), given.scale, WARM, NIGHTS[:1], OF_NIGHT)
 
 
 if __name__ == "__main__":

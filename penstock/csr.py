@@ -190,6 +190,12 @@ def offsets_of(counts: Array) -> Array:
     return found
 
 
+def ranges(starts: Array, sizes: Array) -> Array:
+    """Return the numbers of all ranges, one after another."""
+    ends = offsets_of(sizes)
+    return np.asarray(np.arange(ends[-1]) + np.repeat(starts - ends[:-1], sizes))
+
+
 def id_dtype(nodes: int) -> np.dtype[Any]:
     """Return the dtype of node ids: 32 bits if they fit, else 64."""
     return np.dtype(np.int32 if nodes <= np.iinfo(np.int32).max else np.int64)

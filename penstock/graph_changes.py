@@ -1,15 +1,13 @@
 """What differs between two graphs: the comparison of every job with a base.
 
 An output keeps 64 bits of each row of its graph, because in a flow today's graph takes the place of
-yesterday's. Nodes are compared by internal id, which ``etl --base`` keeps. Files with the SHA-256
-that they had are not read, so that a comparison costs what changed.
+yesterday's. Nodes are compared by internal id, which ``etl --base`` keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from penstock.writer import row_cuts
 
 _EDGES = 1 << 18  # looked at together: small enough to stay in the cache
 _PRINTS = "_rows.npy"
-_WAYS = ("undirected", "directed")
+WAYS = ("undirected", "directed")
 
 
 def another_kind(path: Any, what: str, before: Any, now: Any) -> BaseRefused:
@@ -43,7 +41,7 @@ def another_kind(path: Any, what: str, before: Any, now: Any) -> BaseRefused:
 def _kind_of(graph: Graph) -> dict[str, Any]:
     about, ids = graph.manifest, read_schema(graph.ids_file).field("id").type
     return {
-        "edges": _WAYS[about.directed],
+        "edges": WAYS[about.directed],
         "zoo": about.graphs is not None,
         "ids": str(ids).removeprefix("large_"),
         **{f"type of {name}": about.dtypes.get(name) for name in ("indices", *EDGE_COLUMNS)},
@@ -51,7 +49,8 @@ def _kind_of(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+def check_kind(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise BaseRefused, with the first difference, if a base is of another kind."""
     for what, old in before.items():
         new = now[what]
         if what == "relations" and old is not None and new is not None:
@@ -67,11 +66,14 @@ def same_nodes(before: Graph, now: Graph) -> Array:
     """
     from penstock.splits import id_keys
 
-    _check_kind(before.path, _kind_of(before), _kind_of(now))
-    both = min(before.num_nodes, now.num_nodes)
-    keys = (id_keys(one.user_ids())[:both] for one in (before, now))
-    found = np.zeros(now.num_nodes, bool)
-    found[:both] = np.equal(*keys)
+    check_kind(before.path, _kind_of(before), _kind_of(now))
+    return ~differing(*(id_keys(one.user_ids()) for one in (before, now)))
+
+
+def differing(before: Array, now: Array) -> Array:
+    """Return which entries differ from those of before, or are new: (now,) bool."""
+    both, found = min(len(before), len(now)), np.ones(len(now), bool)
+    found[:both] = before[:both] != now[:both]
     return found
 
 
@@ -80,12 +82,11 @@ class RowPrints:
     """64 bits of each node's row, and of its user's id, which an output keeps of its graph.
 
     bits   (2, nodes) uint64: of rows, and of ids
-    kind   of the graph, as JSON; files: what the bits were made of, by range of rows
+    kind   of the graph, as JSON
     """
 
     bits: Array
     kind: dict[str, Any]
-    files: dict[str, str]
 
     @classmethod
     def of(
@@ -94,27 +95,15 @@ class RowPrints:
         columns: Collection[str] = (),
         *,
         nodes: Sequence[Array] = (),
-        known: RowPrints | None = None,
     ) -> RowPrints:
         """Return the prints of a graph.
 
         columns  edge columns that count, besides the neighbours
         nodes    (nodes,) columns whose values of the neighbours count, too
-        known    earlier prints, whose ranges with the same files are not read
         """
         from penstock.splits import id_keys
 
-        bits = np.zeros((2, graph.num_nodes), np.uint64)
-        files, missing = {}, []
-        for number, shard in enumerate(graph.manifest.shards):
-            names = ("indptr", "indices", *sorted(columns))
-            sums = [graph.manifest.files[f"shards/{number:05d}/{n}.npy"].sha256 for n in names]
-            name = f"{shard.start}:{shard.stop} {' '.join(names)}"
-            files[name] = sha256("".join(sums).encode()).hexdigest()
-            if not nodes and known is not None and known.files.get(name) == files[name]:
-                bits[0, shard.start : shard.stop] = known.bits[0, shard.start : shard.stop]
-            else:
-                missing.append(number)
+        bits = np.empty((2, graph.num_nodes), np.uint64)
 
         def read(number: int) -> None:
             rows = graph.shard(number)
@@ -122,13 +111,9 @@ class RowPrints:
                 rows, columns, nodes
             )
 
-        spread(read, missing)
-        files["ids"] = graph.manifest.files[graph.ids_file.name].sha256
-        if known is not None and known.files["ids"] == files["ids"]:
-            bits[1] = known.bits[1]
-        else:
-            bits[1] = id_keys(graph.user_ids())
-        return cls(bits, _kind_of(graph), files)
+        spread(read, range(graph.num_shards))
+        bits[1] = id_keys(graph.user_ids())
+        return cls(bits, _kind_of(graph))
 
     def changed_since(self, before: RowPrints, path: Path) -> Array:
         """Return which nodes have another row or user's id than ``before``, or are new: (nodes,)
@@ -136,17 +121,13 @@ class RowPrints:
 
         path  of the base, for the error if the graphs are of different kinds
         """
-        _check_kind(path, before.kind, self.kind)
-        both = min(before.bits.shape[1], self.bits.shape[1])
-        changed = np.ones(self.bits.shape[1], bool)
-        changed[:both] = (before.bits[:, :both] != self.bits[:, :both]).any(axis=0)
-        return changed
+        check_kind(path, before.kind, self.kind)
+        return differing(before.bits[0], self.bits[0]) | differing(before.bits[1], self.bits[1])
 
     def replaced(self, before: RowPrints) -> Array:
         """Return which nodes have the internal id that another user's node had: (nodes,) bool."""
-        both = min(before.bits.shape[1], self.bits.shape[1])
-        found = np.zeros(self.bits.shape[1], bool)
-        found[:both] = before.bits[1, :both] != self.bits[1, :both]
+        found = differing(before.bits[1], self.bits[1])
+        found[before.bits.shape[1] :] = False
         return found
 
     def save(self, root: Path) -> FileEntry:
@@ -155,8 +136,8 @@ class RowPrints:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The kind of the graph, and what the bits were made of."""
-        return {"kind": self.kind, "files": self.files}
+        """What a manifest keeps besides the bits."""
+        return {"kind": self.kind}
 
     @classmethod
     def load(cls, root: Path, about: dict[str, Any]) -> RowPrints:
@@ -164,7 +145,7 @@ class RowPrints:
         bits = load_npy(root / _PRINTS)
         if bits.ndim != 2 or len(bits) != 2 or bits.dtype != np.uint64:
             raise CorruptFile(f"{root / _PRINTS} is damaged", expected="(2, nodes) uint64")
-        return cls(bits, about["kind"], about["files"])
+        return cls(bits, about["kind"])
 
 
 def _bits_of_rows(rows: CSR, columns: Collection[str], nodes: Sequence[Array]) -> Array:

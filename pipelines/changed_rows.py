@@ -40,7 +40,7 @@ def rows_to_train(
         raise UsageError(f"{init} does not know which edges it was trained on, as --share needs")
     with kind.reading(init):
         before = RowPrints.load(init, about)
-    rows = RowPrints.of(graph, columns, known=before)
+    rows = RowPrints.of(graph, columns)
     chosen = rows.changed_since(before, init) | _beside(graph, rows.replaced(before))
     drawn = (options.seed + int(graph.digest[:15], 16)) % 2**63
     chosen[share(graph.num_nodes, fraction, drawn)] = True

@@ -24,12 +24,11 @@ from penstock.arrow import (
     read_table,
     reading_parquet,
 )
-from penstock.csr import offsets_of
+from penstock.csr import offsets_of, ranges
 from penstock.errors import BaseRefused, CorruptFile
-from penstock.files import FileEntry, part_name, sha256_of
-from penstock.formats import with_names
+from penstock.files import part_name, sha256_of
 from penstock.graph import load_npy
-from penstock.graph_changes import another_kind
+from penstock.graph_changes import another_kind, check_kind
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.options import given_options
 from penstock.pipelines.centrality.compute import Columns
@@ -89,21 +88,11 @@ class Base:
             {n: given.get(n) for n in deciding}
             for given in (body["options"], given_options(options))
         )
-        with FORMAT.reading(path):
-            files = [FileEntry(**one) for one in with_names(body["files"]).values()]
-        for entry in files:
-            entry.check_size(path, listed_in=FORMAT.file, remedy=FORMAT.restore)
         before["directed"], now["directed"] = body.get("directed"), source.directed
         if missing := set(options.names).difference(body["metrics"]):
             before["metrics"], now["metrics"] = ", ".join(body["metrics"]), ", ".join(missing)
-        if differ := [name for name in now if before[name] != now[name]]:
-            raise BaseRefused(
-                f"{path} has other values: {differ[0]} differs",
-                expected=str(before[differ[0]]),
-                got=str(now[differ[0]]),
-                remedy="Give the same options, or leave --base out",
-            )
-        parts = sorted(entry.name for entry in files if entry.name.startswith("nodes/"))
+        check_kind(path, before, now)
+        parts = sorted(name for name in FORMAT.files(path, body) if name.startswith("nodes/"))
         kinds = ("one graph", "several graphs")
         if parts and (named := "graph_id" in read_schema(path / parts[0]).names) == source.one:
             raise another_kind(path, "input", kinds[named], kinds[not named])
@@ -190,8 +179,8 @@ class Known:
         for part in np.unique(parts):
             chosen = known[parts == part]
             places = self.at[chosen]
-            rows = _ranges(batch.ptr[chosen], sizes[chosen])
-            there = _ranges(firsts[places], sizes[chosen])
+            rows = ranges(batch.ptr[chosen], sizes[chosen])
+            there = ranges(firsts[places], sizes[chosen])
             for name, values in _columns(self.base.path, "nodes", int(part), nodes):
                 nodes[name][rows] = values[there]
             for name, values in _columns(self.base.path, "graphs", int(part), graphs):
@@ -212,9 +201,3 @@ def _spread(values: Array, where: Array) -> Array:
     found = np.zeros(len(where), values.dtype)
     found[where] = values
     return found
-
-
-def _ranges(starts: Array, sizes: Array) -> Array:
-    """Return the numbers of all ranges, one after another."""
-    before = offsets_of(sizes)[:-1]
-    return np.asarray(np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes))

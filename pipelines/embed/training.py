@@ -109,7 +109,7 @@ def train_vectors(
     there = free_disk(out.result) + sum(path.stat().st_size for path in held)
     spare = spare_versions(graph, training, ranks, there)
     disk = disk_to_train(graph, training, ranks, spare)
-    rows, chosen = _rows_of(graph, options, training, out)
+    rows, chosen = _rows_of(graph, options, training, out, init)
     edges = edges_of(graph, chosen)
     steps = [("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}")]
     if chosen is not None:
@@ -235,7 +235,7 @@ def _init(
 
 
 def _rows_of(
-    graph: Graph, options: EmbedOptions, training: Training, out: RunOutput
+    graph: Graph, options: EmbedOptions, training: Training, out: RunOutput, init: Run | None
 ) -> tuple[RowPrints, Array | None]:
     """Return the bits of the graph's rows, and which rows are trained; None: all."""
     columns = ["relations"] * training.has_relations + ["weights"] * training.weighted
@@ -244,7 +244,7 @@ def _rows_of(
         return RowPrints.of(graph, columns), None
     if out.resumes and (out.result / CHOSEN).is_file():
         return RowPrints.of(graph, columns), load_npy(out.result / CHOSEN)
-    return rows_to_train(graph, columns, options, FORMAT, Run.load(options.init).rows)
+    return rows_to_train(graph, columns, options, FORMAT, None if init is None else init.rows)
 
 
 def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) -> str | None:

@@ -18,7 +18,7 @@ from penstock.arrays import Array
 from penstock.arrow import read_schema, reading_parquet
 from penstock.errors import BaseRefused, UsageError
 from penstock.graph import Graph
-from penstock.graph_changes import another_kind
+from penstock.graph_changes import WAYS, another_kind
 from penstock.manifest import Manifest
 from penstock.options import flag, given_options, refuse_ignored
 from penstock.pipelines.etl.options import IGNORED_IN_CHANGES
@@ -61,7 +61,6 @@ _OF_NODES = (
     "missing_features",
     "unknown_nodes",
 )
-_WAYS = ("undirected", "directed")
 _ATTRIBUTES = ("features", "feature_names", "feature_columns", "labels", "classes", "splits")
 _TRIMS = ("min_degree", "largest_component", "drop_isolated")
 
@@ -134,7 +133,7 @@ class Base:
         if known and options.id_type == "auto":
             found["id_type"] = self.id_type
         if options.directed not in (None, manifest.directed):
-            ways = _WAYS[manifest.directed], _WAYS[not manifest.directed]
+            ways = WAYS[manifest.directed], WAYS[not manifest.directed]
             raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
         if options.nodes is not None:
@@ -187,7 +186,7 @@ class Base:
         if options.changes and layout.time is not None and "times" in manifest.dtypes:
             self._check_same("times", manifest.dtypes["times"], layout.time_dtype)
         kinds: dict[str, tuple[Any, Any]] = {
-            "edges": (_WAYS[manifest.directed], _WAYS[bool(layout.directed)]),
+            "edges": (WAYS[manifest.directed], WAYS[bool(layout.directed)]),
             "weights": ("weights" in manifest.dtypes, layout.weight is not None),
             "relations": (manifest.relations is not None, layout.relation is not None),
             "times": (manifest.times, layout.time_kind),

@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.errors import BaseRefused
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph, load_npy
-from penstock.graph_changes import RowPrints, another_kind
+from penstock.graph_changes import RowPrints, another_kind, differing
 from penstock.prints import print_factors, prints_of, words
 from penstock.workers.gnn.plan.lowering import ModelPlan
 
@@ -44,10 +44,10 @@ class Prints:
     def of(
         cls, opened: OpenedRun, plan: ModelPlan, device: str, known: Prints | None = None
     ) -> Prints:
-        """Return those of a graph today; of ``known``, what has not changed is not read again."""
+        """Return those of a graph today; features in the files of ``known`` are not read again."""
         graph, columns = opened.graph, opened.features.columns
         weighted = ("weights",) if opened.run.training.weighted else ()
-        rows = RowPrints.of(graph, weighted, known=None if known is None else known.rows)
+        rows = RowPrints.of(graph, weighted)
         files = [
             (name, entry.sha256)
             for name, entry in graph.manifest.files.items()
@@ -72,9 +72,7 @@ class Prints:
     def changed(self, before: Prints, path: Path) -> Array:
         """Return which nodes have another row, and other features, than before: (2, nodes) bool."""
         rows = self.rows.changed_since(before.rows, path)
-        features = np.ones(len(rows), bool)
-        both = min(len(rows), len(before.features))
-        features[:both] = self.features[:both] != before.features[:both]
+        features = differing(before.features, self.features)
         if self.how != before.how:  # everything is computed again
             rows[:] = True
         return np.stack([rows, features])

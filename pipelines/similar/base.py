@@ -19,7 +19,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy, one_array, read_column
 from penstock.errors import BaseRefused
 from penstock.files import FileEntry, save_npy
-from penstock.graph_changes import another_kind
+from penstock.graph_changes import another_kind, check_kind
 from penstock.prints import print_factors, prints_of
 from penstock.vector_parts import save_table, vector_lists
 
@@ -59,9 +59,8 @@ class SimilarBase:
         body = FORMAT.load(path)
         metric = "cosine" if task.cosine else "dot"
         with FORMAT.reading(path):
-            for what, now in (("metric", metric), ("k", task.k), ("dimension", vectors.dimension)):
-                if body[what] != now:
-                    raise another_kind(path, what, body[what], now)
+            now = {"metric": metric, "k": task.k, "dimension": vectors.dimension}
+            check_kind(path, {what: body[what] for what in now}, now)
         entries = FORMAT.files(path, body, sums=True)
         if _VECTORS not in entries:
             raise BaseRefused(

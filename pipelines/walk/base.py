@@ -8,14 +8,13 @@ the walks of each file visit, so that no walk is read.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
 from penstock.csr import EDGE_COLUMNS
 from penstock.files import FileEntry, part_name, save_npy, sha256_of
 from penstock.formats import read_file_table
@@ -24,8 +23,10 @@ from penstock.graph_changes import RowPrints
 from penstock.output import Output
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import FORMAT, block_name, visits_name
-from penstock.pipelines.walk.starts import named, share
+from penstock.pipelines.walk.starts import named
 from penstock.workers.walk.rows import WalkGraphSpec
+
+_CHANGED = "bits.npy"
 
 
 def rules_of(spec: WalkGraphSpec, step: int) -> dict[str, Any]:
@@ -36,13 +37,13 @@ def rules_of(spec: WalkGraphSpec, step: int) -> dict[str, Any]:
     return {**found.pop("rules"), **found, "step": step}
 
 
-def prints_of(graph: Graph, spec: WalkGraphSpec, known: RowPrints | None) -> RowPrints:
+def prints_of(graph: Graph, spec: WalkGraphSpec) -> RowPrints:
     """Return the bits of all that a step reads of a node."""
     reads = {"weights": spec.weighted, "relations": spec.relations, "times": spec.times}
     nodes = [np.asarray(graph.degrees)] if spec.degrees else []
     nodes += [np.asarray(graph.labels())] if spec.labels else []
     columns = [name for name in EDGE_COLUMNS if reads[name]]
-    return RowPrints.of(graph, columns, nodes=nodes, known=known)
+    return RowPrints.of(graph, columns, nodes=nodes)
 
 
 @dataclass(frozen=True)
@@ -50,30 +51,17 @@ class Base:
     """Yesterday's walks that follow the same rules, for tasks.
 
     made      the digest of their manifest
-    starts    their number of starts; walks: of all
+    starts    their number of starts, with which today's begin, or which begin with today's
     internal  whether paths hold internal ids; blocks: whether there are blocks of them
     bits      a file: which nodes of either graph have another row, or are gone, as visits have it
-    places    a file: the place of each start of today among those of the base, -1: none; None: the
-              same one
     """
 
     path: Path
     made: str
     starts: int
-    walks: int
     internal: bool
     blocks: bool
     bits: Path
-    places: Path | None
-
-    def known(self, first: int, last: int, count: int) -> Array:
-        """Return the place of walks ``first .. last`` among those of the base, -1 if not there."""
-        rounds, places = np.divmod(np.arange(first, last, dtype=np.int64), max(count, 1))
-        if self.places is not None:
-            places = load_npy(self.places)[places]
-        places = np.where(places < self.starts, places, -1)
-        found = np.where(places < 0, -1, rounds * self.starts + places)
-        return np.where(found < self.walks, found, -1)
 
     def part(
         self, number: int, first: int, last: int, count: int, *, npy: bool
@@ -87,8 +75,9 @@ class Base:
         if number >= len(parts) or (npy and not self.blocks):
             return None
         part = parts[number]
-        same = (part["first"], part["walks"]) == (first, last - first)
-        if not same or (self.known(first, last, count) != np.arange(first, last)).any():
+        # With another number of starts, only the first walk of a start has the same number.
+        same_starts = count == self.starts or last <= min(count, self.starts)
+        if not same_starts or (part["first"], part["walks"]) != (first, last - first):
             return None
         visits = load_npy(self.path / visits_name(number), remedy=FORMAT.restore)
         if (visits & load_npy(self.bits)[: len(visits)]).any():
@@ -111,17 +100,15 @@ def open_base(
     options: WalkOptions,
     spec: WalkGraphSpec,
     step: int,
-    listed: Array | None,
     out: Output,
 ) -> tuple[RowPrints, Base | None, str]:
     """Return the bits of today's rows, the walks of ``--base``, and why none of them is kept.
 
-    step    how many nodes have a bit of the visits
-    listed  the starts; None: all nodes
+    step  how many nodes have a bit of the visits
     """
-    path = options.base
+    path, prints = options.base, prints_of(graph, spec)
     if path is None:
-        return prints_of(graph, spec, None), None, ""
+        return prints, None, ""
     body = FORMAT.load(path)
     made = sha256_of(path / FORMAT.file)
     with FORMAT.reading(path):
@@ -133,31 +120,14 @@ def open_base(
     why = next((f"{name} differs" for name in now if rules.get(name) != now[name]), "")
     if is_named or named(options):
         why = why or "starts are named"
-    prints = prints_of(graph, spec, None if why else before)
+    if fraction != options.fraction:
+        why = why or "fraction differs"
     changed = prints.changed_since(before, path)
     if why:
         return prints, None, why
     changed = np.append(changed, np.ones(max(0, nodes - len(changed)), bool))
     starts = np.arange(0, len(changed), step)
-    base = Base(
-        path,
-        made,
-        count,
-        body["walks"],
-        body["ids"] == "internal",
-        block_name(0) in body["files"],
-        _saved(out, "bits", np.packbits(np.logical_or.reduceat(changed, starts))),
-        None,
-    )
-    if listed is None and fraction is None:
-        return prints, base, ""
-    old = np.arange(nodes) if fraction is None else share(nodes, fraction, options.seed)
-    today = np.arange(graph.num_nodes) if listed is None else listed
-    places = np.minimum(np.searchsorted(old, today), max(len(old) - 1, 0))
-    places = np.where(old[places] == today, places, -1) if len(old) else np.full(len(today), -1)
-    return prints, replace(base, places=_saved(out, "places", places)), ""
-
-
-def _saved(out: Output, name: str, array: Array) -> Path:
-    save_npy(out.scratch, f"{name}.npy", array)
-    return out.scratch / f"{name}.npy"
+    bits = np.packbits(np.logical_or.reduceat(changed, starts))
+    save_npy(out.scratch, _CHANGED, bits)
+    internal, blocks = body["ids"] == "internal", block_name(0) in body["files"]
+    return prints, Base(path, made, count, internal, blocks, out.scratch / _CHANGED), ""

@@ -65,7 +65,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     writer = WalkWriter(out.pieces, named_by, version, options.npy, graph.num_nodes, step)
     todo = [n for n in range(files.count) if not writer.done(n)]
     kept = kept_starts(listed, graph.num_nodes, out.scratch, named(options))
-    rows, base, anew = open_base(graph, options, choice.spec, step, listed, out)
+    rows, base, anew = open_base(graph, options, choice.spec, step, out)
     if base is not None and placement == "partitioned":
         base, anew = None, "a graph in parts is walked anew"
     task = WalkTask(graph.path, version, choice.spec, kept, files, writer, base)

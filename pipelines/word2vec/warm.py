@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import ranges
 from penstock.errors import InputError, UsageError
 from penstock.files import link, remove, save_npy
 from penstock.graph import Graph
@@ -97,8 +98,7 @@ def neighbour_means(graph: Graph, initialised: Array, values: Array) -> tuple[Ar
     for at in range(0, len(new), _NODES):
         some = new[at : at + _NODES]
         begin, degrees = indptr[some], indptr[some + 1] - indptr[some]
-        places = np.repeat(begin - np.cumsum(degrees) + degrees, degrees) + np.arange(degrees.sum())
-        ends = row[np.asarray(csr.indices[places])]
+        ends = row[np.asarray(csr.indices[ranges(begin, degrees)])]
         owner = np.repeat(np.arange(len(some)), degrees)[ends >= 0]
         count = np.bincount(owner, minlength=len(some))
         there = np.flatnonzero(count)

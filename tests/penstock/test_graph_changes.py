@@ -1,4 +1,4 @@
-"""The comparison of two graphs: every difference and nothing else, at the cost of what changed."""
+"""The comparison of two graphs: every difference and nothing else."""
 
 import json
 from dataclasses import replace
@@ -66,9 +66,8 @@ def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int)
         for node in range(after_nodes)
     ]
     before = RowPrints.of(base, EDGE_COLUMNS)
-    for known in (None, before):
-        after = RowPrints.of(graph, EDGE_COLUMNS, known=known)
-        assert after.changed_since(before, base.path).tolist() == expected
+    after = RowPrints.of(graph, EDGE_COLUMNS)
+    assert after.changed_since(before, base.path).tolist() == expected
 
 
 def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
     values = np.zeros(40, np.int32)
     before = RowPrints.of(graph, nodes=(values, values))
     values[11] = 7
-    after = RowPrints.of(graph, nodes=(np.zeros(40, np.int32), values), known=before)
+    after = RowPrints.of(graph, nodes=(np.zeros(40, np.int32), values))
     expected = [node for node, row in enumerate(rows_of(graph)) if 11 in row[0]]
     assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
 
@@ -119,20 +118,3 @@ def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "_rows.npy", prints.bits[0])
     with pytest.raises(CorruptFile):
         RowPrints.load(tmp_path, prints.about)
-
-
-def test_files_that_are_the_same_are_not_read(tmp_path: Path) -> None:
-    random = np.random.default_rng(2)
-    edges, ids = edges_of(random, 400, 4000), np.arange(400)
-    base = save(tmp_path / "base", edges, ids, shard_edges=200)
-    before = RowPrints.of(base, EDGE_COLUMNS)
-    edges["weights"][9] += 1
-    graph = save(tmp_path / "graph", edges, ids, shard_edges=200)
-    assert graph.num_shards > 10
-    changed = graph.manifest.files.items() - base.manifest.files.items()
-    (shard,) = {Path(name).parent for name, _ in changed}
-    for name, entry in graph.manifest.files.items():
-        if Path(name).parent not in (shard, Path()):  # whoever opens it finds no array
-            (graph.path / name).write_bytes(bytes(entry.bytes))
-    after = RowPrints.of(graph, EDGE_COLUMNS, known=before)
-    assert np.flatnonzero(after.changed_since(before, base.path)).tolist() == [edges["sources"][9]]

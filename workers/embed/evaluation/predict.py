@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
+from penstock.csr import ranges
 from penstock.errors import InputError
 from penstock.files import FileRanges, atomic, file_entry, part_name
 from penstock.graph import Graph
@@ -274,8 +275,7 @@ def _known_relations(task: PredictTask, heads: Array, tails: Array) -> tuple[Arr
         low, high = (np.searchsorted(asked[order], keys, side) for side in ("left", "right"))
         hit = np.flatnonzero(high > low)
         counts = (high - low)[hit]
-        before = np.repeat(np.cumsum(counts) - counts, counts)
-        rows.append(order[np.repeat(low[hit], counts) + np.arange(counts.sum()) - before])
+        rows.append(order[ranges(low[hit], counts)])
         relations.append(np.repeat(some.relations[hit], counts))
     return np.concatenate(rows), np.concatenate(relations)
 
