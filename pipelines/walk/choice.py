@@ -50,27 +50,21 @@ def check_graph(graph: Graph, options: WalkingOptions) -> None:
                 remedy="Make it again with penstock etl --time COLUMN",
             )
         time_window(graph, options)
-    if options.weight is not None:
-        names = options.names
-        if "weight" in names and "weights" not in about.dtypes:
+    names = options.names
+    for name in ("weight", "relation"):
+        if name in names and f"{name}s" not in about.dtypes:
             raise UsageError(
-                f"{graph.path} has no weights, which --weight names",
-                remedy="Make it again with penstock etl --weight COLUMN, or leave weight out of "
+                f"{graph.path} has no {name}s, which --weight names",
+                remedy=f"Make it again with penstock etl --{name} COLUMN, or leave {name} out of "
                 "the expression",
             )
-        if "relation" in names and "relations" not in about.dtypes:
-            raise UsageError(
-                f"{graph.path} has no relations, which --weight names",
-                remedy="Make it again with penstock etl --relation COLUMN, or leave relation out "
-                "of the expression",
-            )
-        if "label" in names and about.labels != "class":
-            raise UsageError(
-                f"--weight names label, which needs a class for each node of {graph.path}",
-                got=f"labels of kind {about.labels}" if about.labels else "no labels",
-                remedy="Make it again with penstock etl --nodes TABLE --label COLUMN --label-kind "
-                "class, or leave label out of the expression",
-            )
+    if "label" in names and about.labels != "class":
+        raise UsageError(
+            f"--weight names label, which needs a class for each node of {graph.path}",
+            got=f"labels of kind {about.labels}" if about.labels else "no labels",
+            remedy="Make it again with penstock etl --nodes TABLE --label COLUMN --label-kind "
+            "class, or leave label out of the expression",
+        )
 
 
 def choose(

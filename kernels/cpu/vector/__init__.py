@@ -18,6 +18,8 @@ from numba.core.cgutils import create_struct_proxy
 from numba.core.datamodel.models import PrimitiveModel
 from numba.extending import intrinsic, register_model
 
+from penstock.kernels.cpu.vector import registers
+
 LINE = 64  # bytes per prefetch
 
 
@@ -152,7 +154,7 @@ def store(emit: Emit, tile: Any, pointer: Any, at: Any) -> None:
 @instruction(lambda tile, factor, other: tile(tile, tile.dtype, tile))
 def plus_times(emit: Emit, tile: Any, factor: Any, other: Any) -> Any:
     """Return ``tile + factor * other``."""
-    product = emit.builder.fmul(_splat(emit, factor, tile), other)
+    product = emit.builder.fmul(registers.splat(emit.builder, factor, tile.type), other)
     product.flags.append("contract")  # one instruction if the processor has it
     return emit.builder.fadd(tile, product, flags=("contract",))
 
@@ -160,7 +162,7 @@ def plus_times(emit: Emit, tile: Any, factor: Any, other: Any) -> Any:
 @instruction(lambda tile, factor: tile(tile, tile.dtype))
 def times(emit: Emit, tile: Any, factor: Any) -> Any:
     """Return ``factor * tile``."""
-    return emit.builder.fmul(tile, _splat(emit, factor, tile))
+    return emit.builder.fmul(tile, registers.splat(emit.builder, factor, tile.type))
 
 
 @instruction(lambda tile, other: tile(tile, tile))
@@ -172,7 +174,7 @@ def plus(emit: Emit, tile: Any, other: Any) -> Any:
 @instruction(lambda tile, value: tile(tile, tile.dtype))
 def splat(emit: Emit, tile: Any, value: Any) -> Any:
     """Return a tile whose numbers are all ``value``."""
-    return _splat(emit, value, tile)
+    return registers.splat(emit.builder, value, tile.type)
 
 
 @instruction(lambda tile, other: Tile(types.boolean, tile.lanes)(tile, tile))
@@ -261,11 +263,3 @@ def _place(emit: Emit, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:
     place = emit.builder.gep(pointer, [at])
     kind = emit.context.get_value_type(tile)
     return emit.builder.bitcast(place, kind.as_pointer()), emit.context.get_abi_sizeof(kind.element)
-
-
-def _splat(emit: Emit, value: Any, tile: Any) -> Any:
-    kind, number = tile.type, ir.IntType(32)
-    undefined = ir.Constant(kind, ir.Undefined)
-    one = emit.builder.insert_element(undefined, value, ir.Constant(number, 0))
-    order = ir.Constant(ir.VectorType(number, kind.count), None)
-    return emit.builder.shuffle_vector(one, undefined, order)

@@ -57,11 +57,12 @@ def store(builder: Any, vector: Any, base: Any, at: Any) -> None:
     builder.store(vector, place, align=4)
 
 
-def splat(builder: Any, value: Any) -> Any:
-    """Return a vector whose numbers are all ``value``."""
-    undefined = ir.Constant(FLOATS, ir.Undefined)
+def splat(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
+    """Return a vector, of float32 or of another kind, whose numbers are all ``value``."""
+    undefined = ir.Constant(kind, ir.Undefined)
     one = builder.insert_element(undefined, value, integer(0))
-    return builder.shuffle_vector(one, undefined, ir.Constant(WHOLE, None))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), None)
+    return builder.shuffle_vector(one, undefined, order)
 
 
 def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
