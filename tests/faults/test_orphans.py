@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import below, ranks_that, until
+from processes import below, is_rank, ranks_that, until
 
 from penstock.cluster.mpi.launcher import loaded_library
 from penstock.workers.comm.segments import sweep_segments
@@ -33,13 +33,6 @@ def edges(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("".join(f"{i} {i * 7 % 100}\n" for i in range(100)))
     return path
-
-
-def is_rank(process):
-    with suppress(psutil.Error):
-        words = process.cmdline()
-        return words[1:4] == ["-P", "-m", "penstock.workers.rank"]
-    return False
 
 
 def kill_all(processes):

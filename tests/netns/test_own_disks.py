@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +25,8 @@ def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_p
     with make_hosts(2) as hosts:
         for host in hosts.names:
             assert hosts.run(host, ["cp", "-r", graph, hosts.tmp]).wait() == 0
-        command = [sys.executable, "-P", "-m", "penstock", "embed", "train", f"{hosts.tmp}/g", run]
-        done = hosts.run(
-            "h1",
-            [*command, *WORDS.split(), *WHERE.split(), "--worker-scratch", f"{hosts.tmp}/scratch"],
-            cwd=tmp_path,
-            env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = f"-m penstock embed train {hosts.tmp}/g {run} --worker-scratch {hosts.tmp}/scratch"
+        done = hosts.python("h1", *f"{words} {WORDS} {WHERE}".split(), cwd=tmp_path)
         _, said = done.communicate(timeout=300)
         assert done.returncode == 0, said
     # Two ranks of one host train the same vectors.

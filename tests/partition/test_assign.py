@@ -1,24 +1,18 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from graphs import write_graph
 
-from penstock import Graph
 from penstock.csr import CSR
 from penstock.errors import CapacityError
 from penstock.partition.assign import assign
-from penstock.writer import create_graph
 
 
 def write(path, sources, targets, nodes, *, directed=False, ids=None):
     sources, targets = np.asarray(sources), np.asarray(targets)
     if not directed:
         sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(sources, targets, nodes), shard_edges=500)
-        writer.nodes(ids)
-        writer.manifest = replace(writer.manifest, directed=directed)
-    return Graph.open(path)
+    csr = CSR.from_edges(sources, targets, nodes)
+    return write_graph(path, csr, ids, shard_edges=500, directed=directed)
 
 
 def blocks(path, count=4, size=60):

@@ -1,18 +1,17 @@
 """Partitions of today on the base of yesterday's: nodes stay, and what is the same is linked."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
-from penstock import Graph, partition_graph
+from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.errors import GraphError, InputError, UsageError
 from penstock.partition.build import build_parts
 from penstock.partition.part import Partition
-from penstock.writer import create_graph
 
 K, GROUP = 4, 300
 
@@ -26,15 +25,12 @@ def groups(random, across=0.01, count=K):
     return np.stack([sources, targets])[:, sources != targets]
 
 
-def save(path, edges, ids, *, directed=False, shard_edges=500, weights=True):
+def save(path, edges, ids, *, directed=False, weights=True):
     both = edges if directed else np.concatenate([edges, edges[::-1]], axis=1)
     columns = {"weights": (both.sum(axis=0) % 5).astype(np.float32) + 1} if weights else {}
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(*both, len(ids), **columns), shard_edges=shard_edges)
-        writer.nodes(ids)
-        writer.features(np.asarray(ids, np.float32)[:, None].repeat(3, axis=1))
-        writer.manifest = replace(writer.manifest, directed=directed)
-    return Graph.open(path)
+    features = np.asarray(ids, np.float32)[:, None].repeat(3, axis=1)
+    about = {"features": features, "shard_edges": 500, "directed": directed}
+    return write_graph(path, CSR.from_edges(*both, len(ids), **columns), ids, **about)
 
 
 def cut(graph, base, **options):

@@ -1,17 +1,15 @@
 """The comparison of two graphs: every difference and nothing else, at the cost of what changed."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile
-from penstock.graph import Graph
 from penstock.graph_changes import RowPrints
-from penstock.writer import create_graph
 
 
 def edges_of(random, nodes, count):
@@ -26,13 +24,10 @@ def edges_of(random, nodes, count):
 
 def save(path, edges, ids, *, shard_edges=50, leave_out=(), relations=3, **about):
     edges = {name: column for name, column in edges.items() if name not in leave_out}
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(nodes=len(ids), **edges), shard_edges=shard_edges)
-        writer.nodes(ids)
-        if "relations" in edges:
-            about["relations"] = tuple(f"r{number}" for number in range(relations))
-        writer.manifest = replace(writer.manifest, **about)
-    return Graph.open(path)
+    if "relations" in edges:
+        about["relations"] = tuple(f"r{number}" for number in range(relations))
+    csr = CSR.from_edges(nodes=len(ids), **edges)
+    return write_graph(path, csr, ids, shard_edges=shard_edges, **about)
 
 
 def rows_of(graph):

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
-from queue import Queue
-from threading import Thread
 
 import networkx as nx
 import numpy as np
@@ -13,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
+from thread_ranks import on_threads
 
 from penstock.csr import CSR
 from penstock.kernels.centrality_rules import GraphBatch
@@ -22,7 +21,6 @@ from penstock.kernels.cpu import degrees as cpu_degrees
 from penstock.kernels.cpu import pagerank as cpu_pagerank
 from penstock.kernels.cpu import strong_components as cpu_strong
 from penstock.kernels.cpu import transpose as cpu_transpose
-from penstock.kernels.naive import centrality as naive_centrality
 from penstock.kernels.naive import components as naive_components
 from penstock.kernels.naive import degrees as naive_degrees
 from penstock.kernels.naive import pagerank as naive_pagerank
@@ -56,48 +54,6 @@ class Cuda:
             return on_host(getattr(module, name)(there, **options))
 
         return call
-
-
-class OfThreads:
-    """A rank that is a thread: messages are copies in queues."""
-
-    def __init__(self, rank, queues):
-        self.rank, self.size, self.queues = rank, len(queues), queues
-
-    def isend(self, array, to, tag=0):
-        self.queues[self.rank][to].put(array.copy())
-
-    def irecv(self, array, source, tag=0):
-        return array, source
-
-    def allreduce(self, array, operation="sum"):
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        self.follow([self.isend(array, rank) for rank in others])
-        for rank in others:
-            array += self.queues[rank][self.rank].get(timeout=60)
-
-    def follow(self, requests):
-        for array, source in filter(None, requests):
-            array[...] = self.queues[source][self.rank].get(timeout=60)
-
-    def synchronize(self):
-        pass
-
-
-def by_ranks(size, work):
-    """Return what work(rank) returns on each rank."""
-    queues = [[Queue() for _ in range(size)] for _ in range(size)]
-    found = [None] * size
-
-    def run(rank):
-        found[rank] = work(OfThreads(rank, queues))
-
-    threads = [Thread(target=run, args=(rank,)) for rank in range(size)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return found
 
 
 def on_host(found):
@@ -265,7 +221,7 @@ def test_components_of_a_graph_that_threads_and_ranks_share(kernels, directed):
     wanted, given = by_scipy(rows), {"symmetric": not directed}
     np.testing.assert_array_equal(kernels.components([rows], threads=4, **given), wanted)
     for size in (2, 3, 7):
-        for each in by_ranks(size, lambda r: kernels.components([rows], ranks=r, **given)):
+        for each in on_threads(size, lambda r: kernels.components([rows], ranks=r, **given)):
             np.testing.assert_array_equal(each, wanted)
 
 
@@ -278,7 +234,7 @@ def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, direct
     for weighted in (False, True):
         options = {"directed": directed, "weighted": weighted, "tolerance": 1e-12}
         wanted, steps = kernels.pagerank(cut, **options)
-        for found, its in by_ranks(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):  # noqa: B023
+        for found, its in on_threads(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):  # noqa: B023
             assert its == steps > 1
             assert found.tobytes() == wanted.tobytes()
 
@@ -289,7 +245,9 @@ def test_pagerank_is_the_same_bytes_on_any_number_of_ranks(kernels, size, direct
 def test_more_ranks_than_work(kernels, drawn, weighted, size):
     options = {"directed": drawn[0].is_directed(), "weighted": weighted, "most": 500}
     wanted, _ = kernels.pagerank(drawn[1], **options)
-    for found, _ in by_ranks(size, lambda rank: kernels.pagerank(drawn[1], ranks=rank, **options)):
+    for found, _ in on_threads(
+        size, lambda rank: kernels.pagerank(drawn[1], ranks=rank, **options)
+    ):
         assert found.tobytes() == wanted.tobytes()
 
 
@@ -420,21 +378,6 @@ def test_in_edges_are_scipys_also_if_they_are_mapped(kernels, drawn, mapped, thr
         np.testing.assert_array_equal(found.indices, whole.sources()[order])
         np.testing.assert_array_equal(found.sources(), whole.indices[order])
         np.testing.assert_array_equal(found.weights, whole.weights[order])
-
-
-@settings(max_examples=50, deadline=None)
-@given(drawn=row_ranges(most=16), several=st.booleans(), threads=st.integers(1, 3))
-def test_triangles_are_the_naive_twins_on_any_number_of_threads(drawn, several, threads):
-    simple = nx.Graph(drawn[0])
-    csr = rows_of(len(simple), [(a, b, 1) for a, b in simple.edges], directed=False)
-    batch = GraphBatch(np.array([0, csr.rows]), csr.indptr, csr.indices)
-    times = (1 + (csr.sources() + csr.indices) % 2).astype(np.int8) if several else None
-    found = cpu_centrality.triangles(batch, times, threads=threads)
-    for mine, wanted in zip(found, naive_centrality.triangles(batch, times), strict=True):
-        np.testing.assert_array_equal(mine, wanted)
-    if not several:
-        wanted = nx.triangles(simple)
-        assert (found.closed // 2).tolist() == [wanted[node] for node in sorted(simple)]
 
 
 def test_triangles_of_a_graph_with_hubs():

@@ -78,14 +78,9 @@ def test_a_base_with_other_options_or_a_damaged_one_is_refused(tmp_path: Path) -
             centrality(tmp_path / "e.parquet", tmp_path / "c1", base=tmp_path / "c0", **given)
     file = next((tmp_path / "c0/nodes").iterdir())
     file.write_bytes(file.read_bytes()[:-10])
+    given = {"format": "zoo", "metrics": "closeness", "base": tmp_path / "c0"}
     with pytest.raises(GraphError):
-        centrality(
-            tmp_path / "e.parquet",
-            tmp_path / "c1",
-            base=tmp_path / "c0",
-            format="zoo",
-            metrics="closeness",
-        )
+        centrality(tmp_path / "e.parquet", tmp_path / "c1", **given)
     assert not (tmp_path / "c1").exists()
 
 
@@ -136,11 +131,6 @@ def test_one_graph_is_no_base_of_several(tmp_path: Path) -> None:
     centrality(tmp_path / "one", tmp_path / "c0", metrics="pagerank,component")
     with pytest.raises(BaseRefused):  # components do not begin with others
         centrality(tmp_path / "one", tmp_path / "c1", metrics="component", base=tmp_path / "c0")
+    given = {"format": "zoo", "metrics": "pagerank", "base": tmp_path / "c0"}
     with pytest.raises(InputError):
-        centrality(
-            tmp_path / "e.parquet",
-            tmp_path / "c1",
-            format="zoo",
-            metrics="pagerank",
-            base=tmp_path / "c0",
-        )
+        centrality(tmp_path / "e.parquet", tmp_path / "c1", **given)

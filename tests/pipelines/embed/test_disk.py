@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphs import write_graph
 from small_disks import mount, unmount
 
 from penstock import CSR, ClusterSpec, Graph, embed
@@ -26,10 +27,8 @@ TABLE = 2 * 4 * NODES * OPTIONS["dim"]
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """A graph whose vectors are much larger than its edges."""
     path = tmp_path_factory.mktemp("sparse") / "g"
-    with Graph.create(path) as writer:
-        writer.edges(CSR.from_edges(*np.random.default_rng(0).integers(0, NODES, (2, 6000)), NODES))
-        writer.nodes(np.arange(NODES))
-    return Graph.open(path)
+    ends = np.random.default_rng(0).integers(0, NODES, (2, 6000))
+    return write_graph(path, CSR.from_edges(*ends, NODES))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from embed_runs import values
+from graphs import write_graph
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl
 from penstock.errors import InputError, UsageError
@@ -191,20 +192,15 @@ def test_another_graph_is_matched_by_id(trained, graph, tmp_path):
         names[at] = ids[old]
     csr = graph.csr()
     heads = np.repeat(np.arange(len(ids)), np.diff(csr.indptr))
-    with Graph.create(tmp_path / "g") as writer:
-        columns = {"relations": csr.relations}
-        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
-        writer.nodes(names)
-        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    columns, about = {"relations": csr.relations}, {"relations": graph.manifest.relations}
+    renumbered = CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns)
+    write_graph(tmp_path / "g", renumbered, names, **about)
     options = {"split": "train", "sample": None}
     ours = embed.evaluate(run, graph=tmp_path / "g", **options)
     theirs = embed.evaluate(run, **options)
     assert ours.scores["mrr"] == pytest.approx(theirs.scores["mrr"], abs=1e-12)
     names[3] = "stranger"
-    with Graph.create(tmp_path / "g2") as writer:
-        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
-        writer.nodes(names)
-        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    write_graph(tmp_path / "g2", renumbered, names, **about)
     with pytest.raises(InputError):
         embed.evaluate(run, graph=tmp_path / "g2", **options)
 

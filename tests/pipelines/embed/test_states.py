@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from embed_runs import same
+from graphs import write_graph
 
-from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
+from penstock import CSR, ClusterSpec, embed, etl, generate
 from penstock.errors import (
     CorruptFile,
     GraphError,
@@ -180,10 +181,7 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path):
     ends = rng.integers(0, 40, (2, 400))
     csr = CSR.from_edges(*ends, 40, relations=rng.integers(0, 2, 400).astype(np.int32))
     for name, ids in (("number", list(range(40))), ("text", [*map(str, range(39)), "new"])):
-        with Graph.create(tmp_path / name) as writer:
-            writer.edges(csr)
-            writer.nodes(ids)
-            writer.manifest = replace(writer.manifest, relations=("a", "b"))
+        write_graph(tmp_path / name, csr, ids, relations=("a", "b"))
     small = {**SMALL, "batch": 50, "epochs": 1}
     for one, other in (("number", "text"), ("text", "number")):
         embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)

@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from graphs import write_graph
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import PenstockWarning, UsageError
@@ -42,13 +42,10 @@ def ring(tmp_path):
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
         rng = np.random.default_rng(0)
-        with Graph.create(tmp_path / "ring") as writer:
-            writer.edges(CSR.from_edges(sources, targets, count))
-            split = np.where(in_split, rng.integers(0, 3, count), -1)
-            writer.nodes(label=label, split=split.astype(np.int8))
-            writer.features(rng.random((count, 5), np.float32))
-            writer.manifest = replace(writer.manifest, directed=False, **about)
-        return Graph.open(tmp_path / "ring")
+        split = np.where(in_split, rng.integers(0, 3, count), -1).astype(np.int8)
+        about |= {"nodes": {"label": label, "split": split}, "directed": False}
+        about["features"] = rng.random((count, 5), np.float32)
+        return write_graph(tmp_path / "ring", CSR.from_edges(sources, targets, count), **about)
 
     return make
 

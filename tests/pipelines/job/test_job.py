@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
 from penstock import Graph
 from penstock.csr import CSR
 from penstock.errors import InputError, OutputExists, UsageError
 from penstock.files import save_text, sha256_of
 from penstock.output import Pieces
-from penstock.writer import create_graph
 
 AT = Path(__file__).parents[1] / "example_job.py"
 
@@ -32,10 +32,8 @@ def example():
 def graph(tmp_path):
     rng = np.random.default_rng(0)
     pairs = np.unique(rng.integers(0, 300, (4000, 2)), axis=0)
-    with create_graph(tmp_path / "graph") as writer:
-        writer.edges(CSR.from_edges(pairs[:, 0], pairs[:, 1], 300), shard_edges=900)
-        writer.nodes()
-    return tmp_path / "graph"
+    csr = CSR.from_edges(pairs[:, 0], pairs[:, 1], 300)
+    return write_graph(tmp_path / "graph", csr, shard_edges=900).path
 
 
 def test_tasks_count_and_the_manifest_says_what(example, graph, tmp_path):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from made import make_outputs
+from made import make_outputs, make_record
 
 from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.places import Place
@@ -19,13 +19,8 @@ EVIL = "</script><script>hit=1</script><img src=x onerror=hit=1>$$x$$\"'&\u2028"
 
 
 def record(base, number=1, **body):
-    folder = base / "runs" / f"f-20260101-00000{number}"
-    (folder / "logs").mkdir(parents=True)
-    whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml"}
-    whole |= {"date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00"}
-    whole |= {"state": "passed", "seconds": 120.5}
-    (folder / "run.json").write_text(json.dumps(whole | body))
-    return folder
+    at = {"date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00"}
+    return make_record(base / f"runs/f-20260101-00000{number}", **at | body)
 
 
 def publish(base, number, to):

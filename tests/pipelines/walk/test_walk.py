@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from graphs import write_graph
 
-from penstock import CSR, ClusterSpec, Graph, walk, walk_array
+from penstock import CSR, ClusterSpec, walk, walk_array
 from penstock.errors import InputError
 from penstock.pipelines.walk import output
 
@@ -70,12 +71,8 @@ def test_starts_of_a_file_an_option_and_a_share(make_graph, tmp_path):
 
 def weighted(path, weights):
     """Write 0 -> 1 -> ... -> 4 -> 0 with these weights; the user calls the nodes a, b, ..."""
-    column = None if weights is None else np.array(weights)
-    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=column)
-    with Graph.create(path) as writer:
-        writer.edges(csr)
-        writer.nodes(["a", "b", "c", "d", "e"])
-    return Graph.open(path)
+    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=np.array(weights))
+    return write_graph(path, csr, list("abcde"))
 
 
 def test_rows_of_zeros(tmp_path):
