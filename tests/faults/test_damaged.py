@@ -81,9 +81,8 @@ def test_an_index_out_of_range(job, copy, commands, tmp_path):
 def test_a_shard(copy, name, at, value):
     file = copy / f"graph/shards/00000/{name}.npy"
     change(file, at, value)
-    with pytest.raises(CorruptFile) as caught:
+    with pytest.raises(CorruptFile, match=str(file)):
         Graph.open(copy / "graph").csr()
-    assert str(file) in str(caught.value)
 
 
 PART = "parts/00000/"
@@ -106,14 +105,13 @@ PART = "parts/00000/"
 def test_a_partition(copy, name, at, value):
     path = copy / "graph/partition/k2"
     change(path / name, at, value)
-    with pytest.raises(CorruptFile) as caught:
+    with pytest.raises(CorruptFile, match=name):
         partition = Partition.open(path)
         part = partition.part(0)
         for read in ("csr", "owned", "ghosts", "send", "receive"):
             getattr(part, read)
         for read in ("assignment", "local"):
             getattr(partition, read)
-    assert name in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +131,8 @@ def test_a_manifest_that_cannot_be_meant(copy, change):
     body = json.loads(path.read_text())
     change(body)
     path.write_text(json.dumps(body))
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(PenstockError, match=str(path)):
         Graph.open(copy / "graph")
-    assert str(path) in str(caught.value)
 
 
 def test_the_split_of_a_run(copy, commands, tmp_path):

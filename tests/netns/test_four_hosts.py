@@ -175,14 +175,6 @@ def no_process_left(hosts):
     until(lambda: not any(map(hosts.processes, hosts.names)), seconds=5)
 
 
-def files_left(hosts):
-    folders = [(host, folder) for host in hosts.names for folder in ("/dev/shm", hosts.tmp)]
-    found = [
-        (host, f"{folder}/{file}") for host, folder in folders for file in hosts.files(host, folder)
-    ]
-    return [(host, file) for host, file in found if not file.endswith(LOCKS_OF_DASK)]
-
-
 @pytest.mark.slow
 def test_a_job_outlives_killed_workers(driver, hosts):
     first, second = driver.folder / "first", driver.folder / "second"
@@ -216,7 +208,9 @@ def test_a_job_outlives_killed_workers(driver, hosts):
     assert driver.hear("closed")["seconds"] < 5
     driver.end()
     no_process_left(hosts)
-    assert files_left(hosts) == []
+    folders = [(host, folder) for host in hosts.names for folder in ("/dev/shm", hosts.tmp)]
+    found = [file for host, folder in folders for file in hosts.files(host, folder)]
+    assert [file for file in found if not file.endswith(LOCKS_OF_DASK)] == []
 
 
 @pytest.mark.slow

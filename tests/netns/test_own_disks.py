@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from embed_runs import vectors
@@ -13,12 +10,12 @@ from penstock import ClusterSpec, embed, generate
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.slow]
 
-OPTIONS: dict[str, Any] = {"partitions": 8, "dim": 8, "epochs": 3, "batch": 25, "negatives": 16}
+OPTIONS = {"partitions": 8, "dim": 8, "epochs": 3, "batch": 25, "negatives": 16}
 WORDS = " ".join(f"--{name} {value}" for name, value in OPTIONS.items())
 WHERE = "--parts 2 --cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0"
 
 
-def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts: Any, tmp_path: Path) -> None:
+def test_each_host_has_its_own_disk_and_copy_of_the_graph(make_hosts, tmp_path):
     """The graph and the partitions of each rank are on a disk that only its host mounts."""
     graph, run = tmp_path / "g", tmp_path / "run"
     generate("kg", graph, entities=300, triples=3000, relations=5, quiet=True)

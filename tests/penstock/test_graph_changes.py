@@ -38,7 +38,7 @@ def rows_of(graph):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int) -> None:
+def test_changed_rows_are_those_of_a_naive_comparison(tmp_path, seed):
     random = np.random.default_rng(seed)
     nodes, more = int(random.integers(1, 120)), int(random.integers(-20, 20))
     after_nodes = max(1, nodes + more)
@@ -66,7 +66,7 @@ def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int)
         assert after.changed_since(before, base.path).tolist() == expected
 
 
-def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
+def test_a_column_that_does_not_count_is_not_compared(tmp_path):
     random = np.random.default_rng(1)
     edges, ids = edges_of(random, 40, 200), np.arange(40)
     base = save(tmp_path / "base", edges, ids)
@@ -85,7 +85,7 @@ def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
     ],
     ids=["order", "column"],
 )
-def test_the_same_numbers_in_another_order_or_column_differ(tmp_path: Path, before, after) -> None:
+def test_the_same_numbers_in_another_order_or_column_differ(tmp_path, before, after):
     graphs = []
     for name, columns in (("base", before), ("graph", after)):
         edges = {"sources": np.array([1, 1]), "targets": np.array([2, 2])}
@@ -95,7 +95,7 @@ def test_the_same_numbers_in_another_order_or_column_differ(tmp_path: Path, befo
     assert np.flatnonzero(graph.changed_since(base, tmp_path / "base")).tolist() == [1]
 
 
-def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
+def test_prints_may_hold_what_is_known_of_neighbours(tmp_path):
     graph = save(tmp_path / "g", edges_of(np.random.default_rng(5), 40, 200), np.arange(40))
     values = np.zeros(40, np.int32)
     before = RowPrints.of(graph, nodes=(values, values))
@@ -105,7 +105,7 @@ def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
     assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
 
 
-def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
+def test_prints_of_a_damaged_file_are_refused(tmp_path):
     graph = save(tmp_path / "g", edges_of(np.random.default_rng(6), 9, 20), np.arange(9))
     prints = RowPrints.of(graph)
     prints.save(tmp_path)
@@ -116,7 +116,7 @@ def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
         RowPrints.load(tmp_path, prints.about)
 
 
-def test_files_that_are_the_same_are_not_read(tmp_path: Path) -> None:
+def test_files_that_are_the_same_are_not_read(tmp_path):
     random = np.random.default_rng(2)
     edges, ids = edges_of(random, 400, 4000), np.arange(400)
     base = save(tmp_path / "base", edges, ids, shard_edges=200)

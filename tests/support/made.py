@@ -6,7 +6,7 @@ from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.state import FlowState
 
 
-def make_record(folder, **body):
+def make_record(folder, /, **body):
     """Keep the record of a run that has passed, unless ``body`` says more; return its folder."""
     whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml", "seconds": 1}
     whole |= {"date": "2026-11-28", "began": "2026-11-28T04:00:00+00:00", "state": "passed"}

@@ -16,6 +16,15 @@ def launch(*words, **how):
     return subprocess.Popen(command, **pipes | how)
 
 
+def python(*words, **how):
+    """Run Python, which must end well, and return what it prints."""
+    command = [sys.executable, "-P", *map(str, words)]
+    pipes = {"capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, **pipes | how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def until(happens, process=None, seconds=120):
     """Wait until something happens, and return it; ``process`` must not end before."""
     deadline = time.monotonic() + seconds

@@ -63,18 +63,13 @@ def written_out(name, value, gradients, settings):
 
 @RULES
 def test_steps_are_those_of_the_papers(backend, name, settings):
-    gradients = [gradient(step, "float32") for step in range(1, STEPS + 1)]
-    truth = written_out(
-        name, start("float64"), [each.astype(float) for each in gradients], settings
-    )
+    gradients = [gradient(step, "float32").astype("float64") for step in range(1, STEPS + 1)]
+    truth = written_out(name, start("float64"), gradients, settings)
     for module, put, dtype, close in (
         (naive, np.copy, "float64", {"rtol": 1e-12, "atol": 1e-14}),
         (backend.module("optimizer"), backend.put, "float32", {"rtol": 1e-5, "atol": 1e-6}),
     ):
-        found, state = (
-            put(start("float64").astype(dtype)),
-            [put(one) for one in states(name, dtype)],
-        )
+        found, state = put(start(dtype)), [put(each) for each in states(name, dtype)]
         for step, slope in enumerate(gradients, start=1):
             given = put(slope.astype(dtype))
             getattr(module, name)(found, given, *state, Descent(**settings, step=step))

@@ -146,14 +146,6 @@ def test_refining_cuts_less_within_the_bound_and_balancing_lifts_no_part(problem
 # -- the halo ----------------------------------------------------------------------------------
 
 
-def local_numbers(parts, rank):
-    """Number the nodes of ``rank`` first, then those of the others, part by part."""
-    order = np.lexsort([np.arange(len(parts)), parts, parts != rank])
-    local = np.empty(len(parts), np.int32)
-    local[order] = np.arange(len(parts))
-    return local
-
-
 @settings(max_examples=30, deadline=None)
 @given(graphs(60, 120), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_local_rows_are_the_naive_ones(csr, k, seed):
@@ -162,7 +154,10 @@ def test_local_rows_are_the_naive_ones(csr, k, seed):
     counts = np.bincount(parts, minlength=k)
     own, counts[rank] = counts[rank], 0
     bounds = (own + np.cumsum(counts) - counts).astype(np.int32)
-    arguments = csr.indptr, csr.indices, local_numbers(parts, rank), bounds, seed % 3 > 0
+    # Nodes of the rank are numbered first, then those of the others, part by part.
+    local = np.empty(len(parts), np.int32)
+    local[np.lexsort([np.arange(len(parts)), parts, parts != rank])] = np.arange(len(parts))
+    arguments = csr.indptr, csr.indices, local, bounds, seed % 3 > 0
     for fast, slow in zip(
         halo.local_rows(*arguments), naive_halo.local_rows(*arguments), strict=True
     ):

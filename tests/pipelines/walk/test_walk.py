@@ -42,9 +42,6 @@ def test_internal_ids_and_blocks(make_graph, tmp_path, small_parts):
     np.testing.assert_array_equal(np.concatenate(blocks), expected)
 
 
-# -- the same, however it is run -------------------------------------------------------------------
-
-
 # -- where walks start -----------------------------------------------------------------------------
 
 
@@ -99,9 +96,6 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path, device):
     walk(graph, tmp_path / "w", ids="internal", cluster=ClusterSpec(device=device), **OWN)
     assert paths_of(tmp_path / "w")[0] == around
     assert walk_array(graph, device=device, **{**OWN, "weight": "weight - 5"})[0, 1] == -1
-
-
-# -- a graph in parts ------------------------------------------------------------------------------
 
 
 # -- on a GPU --------------------------------------------------------------------------------------
