@@ -141,7 +141,7 @@ def test_the_split_of_a_run(copy, commands, tmp_path):
     assert commands.run([*words, "--split", "0.6", "0.2", "0.2"], tmp_path)[0] == 0
     file = path / "split.parquet"
     file.write_bytes(file.read_bytes()[:100])
-    refused(commands, ["gnn", "evaluate", str(path)], tmp_path, file)
+    commands.refused(["gnn", "evaluate", str(path)], tmp_path, file, codes=(1,))
 
 
 @pytest.mark.parametrize("job", ["walk", "partition", "predict"])
