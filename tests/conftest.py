@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -275,10 +274,9 @@ def make_graph(tmp_path):
     """
     import numpy as np
     import scipy.sparse as sp
+    from graphs import write_graph
 
     from penstock.csr import CSR
-    from penstock.graph import Graph
-    from penstock.writer import create_graph
 
     def make(
         nodes=100,
@@ -311,24 +309,17 @@ def make_graph(tmp_path):
             pairs = np.concatenate([pairs, pairs[:, ::-1]])
             columns = {key: np.concatenate([value, value]) for key, value in columns.items()}
         csr = CSR.from_edges(pairs[:, 0], pairs[:, 1], nodes, **columns)
-        with create_graph(tmp_path / name) as writer:
-            writer.edges(csr, shard_edges=shard_edges)
-            made = {"directed": directed}
-            node_columns = {}
-            if relations:
-                made["relations"] = tuple(f"relation {i}" for i in range(relations))
-            if labels:
-                made |= {"labels": "class", "classes": tuple(f"class {i}" for i in range(labels))}
-                node_columns["label"] = random.integers(0, labels, nodes).astype(np.int32)
-                node_columns["split"] = random.integers(0, 3, nodes).astype(np.int8)
-            writer.nodes(**node_columns)
-            if features == "dense":
-                writer.features(random.standard_normal((nodes, width), dtype=np.float32))
-            elif features == "sparse":
-                writer.features(
-                    sp.random(nodes, width, 0.2, "csr", np.float32, random_state=random)
-                )
-            writer.manifest = replace(writer.manifest, **made)
-        return Graph.open(tmp_path / name)
+        made, columns = {"directed": directed, "shard_edges": shard_edges}, {}
+        if relations:
+            made["relations"] = tuple(f"relation {i}" for i in range(relations))
+        if labels:
+            made |= {"labels": "class", "classes": tuple(f"class {i}" for i in range(labels))}
+            columns["label"] = random.integers(0, labels, nodes).astype(np.int32)
+            columns["split"] = random.integers(0, 3, nodes).astype(np.int8)
+        if features == "dense":
+            made["features"] = random.standard_normal((nodes, width), dtype=np.float32)
+        elif features == "sparse":
+            made["features"] = sp.random(nodes, width, 0.2, "csr", np.float32, random_state=random)
+        return write_graph(tmp_path / name, csr, nodes=columns, **made)
 
     return make

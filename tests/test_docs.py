@@ -10,8 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from processes import python
 
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.flow.document import read_flow
@@ -145,20 +144,13 @@ def test_commands_run(page, marks, folder, capsys):
 # -- clusters and gangs ------------------------------------------------------------------------
 
 
-def python(folder, *words):
-    command = [sys.executable, "-P", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["mean.py", "descent.py"])
 def test_examples_of_gangs_print_what_the_page_shows(program, folder):
     texts = [block["text"] for block in blocks("docs/gangs.md", "console")]
     (shown,) = [text for text in texts if text.split()[2] == program]
-    assert python(folder, program)[-1] == shown.splitlines()[-1]
+    assert python(program, cwd=folder).splitlines()[-1] == shown.splitlines()[-1]
 
 
 @pytest.mark.mpi
@@ -174,13 +166,14 @@ def test_the_script_inside_an_mpi_job(folder, mpirun):
 def test_a_cluster_that_stays_does_as_the_page_says(folder):
     texts = [b["text"] for b in blocks("docs/cluster.md", "console", "python")]
     start, *_, stop = commands_of(next(text for text in texts if "cluster start" in text))
-    started = python(folder, "-m", "penstock", *start)
+    started = python("-m", "penstock", *start, cwd=folder)
     try:
-        assert {"default:", "4", "(mpi),"} <= set(started[0].split())
+        assert {"default:", "4", "(mpi),"} <= set(started.splitlines()[0].split())
         notebook = next(text for text in texts if text.startswith("import penstock\n"))
-        assert python(folder, "-c", notebook) == [str([f"rank {rank} of 4" for rank in range(4)])]
+        said = python("-c", notebook, cwd=folder)
+        assert said.splitlines() == [str([f"rank {rank} of 4" for rank in range(4)])]
     finally:
-        python(folder, "-m", "penstock", *stop)
+        python("-m", "penstock", *stop, cwd=folder)
     assert os.listdir(folder / "state") == []
 
 
@@ -204,10 +197,8 @@ def test_the_format_can_be_read_without_penstock(make_graph, monkeypatch):
 def test_the_site_builds_without_a_warning(tmp_path):
     if find_spec("mkdocs") is None:
         pytest.skip("needs mkdocs: pip install '.[docs]'")
-    words = ["build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    words = [sys.executable, "-P", "-m", "mkdocs", *words]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ["build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    python("-m", "mkdocs", *words, cwd=ROOT, timeout=None)
     assert (
         'id="penstock.partition_graph"' in (tmp_path / "site/python/graphs/index.html").read_text()
     )

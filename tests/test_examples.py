@@ -2,12 +2,11 @@
 
 import re
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import python
 
 from penstock.pipelines.cli import run
 
@@ -49,14 +48,6 @@ PUBLISHED = {
 }
 
 
-def script(file, *words):
-    """Run a script of examples/ and return what it prints."""
-    command = [sys.executable, "-P", str(file), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*INPUTS, "nightly"])
 def test_an_example_runs_and_then_skips_all(name, root, tmp_path, capsys):
@@ -76,7 +67,7 @@ def test_an_example_runs_and_then_skips_all(name, root, tmp_path, capsys):
     assert run(["run", flow, *small]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if line.split()[1:2] == ["done"]]
-    said = script(tmp_path / f"{name}.py", *small[1::2])
+    said = python(tmp_path / f"{name}.py", *small[1::2])
     assert not [text for text in SAID[name] if text not in said], said
 
 
@@ -87,5 +78,5 @@ def test_recipes_are_compared(root, tmp_path):
     recipe = tmp_path / "small.yaml"
     distmult = root / "examples/fb15k-237/distmult.yaml"
     recipe.write_text(distmult.read_text().replace("dim: 512", "dim: 16").replace("60", "3"))
-    said = script(root / "examples/fb15k-237/compare.py", str(tmp_path / "g"), str(recipe))
+    said = python(root / "examples/fb15k-237/compare.py", tmp_path / "g", recipe)
     assert re.match(r"small\D+0\.\d", said), said

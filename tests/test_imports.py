@@ -36,17 +36,6 @@ def imported_layers(source, package):
     return {parts[1] if len(parts) > 1 and parts[1] in LAYERS else "penstock" for parts in ours}
 
 
-def upward(source, package):
-    parts = package.split(".")
-    own = LAYERS[parts[1] if len(parts) > 1 else "penstock"]
-    return {layer for layer in imported_layers(source, package) if LAYERS[layer] > own}
-
-
-def package_of(path, root):
-    folders = path.relative_to(root).parent.parts
-    return ".".join(folders if folders[0] == "penstock" else ("penstock", *folders))
-
-
 def test_imports_go_one_way(root):
     faults = {}
     files = [file for folder in LAYERS for file in (root / folder).rglob("*.py")]
@@ -54,9 +43,12 @@ def test_imports_go_one_way(root):
     for file in files:
         if file == root / "penstock/__main__.py":
             continue  # the door of `python -m penstock`, which nothing imports
-        found = upward(file.read_text(), package_of(file, root))
-        if found:
-            faults[str(file.relative_to(root))] = sorted(found)
+        place = file.relative_to(root).parent.parts
+        package = ("penstock", *place) if place[0] != "penstock" else place
+        own = LAYERS[package[1] if len(package) > 1 else "penstock"]
+        found = imported_layers(file.read_text(), ".".join(package))
+        if upward := sorted(layer for layer in found if LAYERS[layer] > own):
+            faults[str(file.relative_to(root))] = upward
     assert not faults
 
 

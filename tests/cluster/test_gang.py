@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from penstock import connect, gang
 from penstock.errors import ClusterError, GangError, UsageError
@@ -49,6 +50,21 @@ def test_every_rank_gives_its_result_in_order(client):
     for ranks, error in ((4, ClusterError), (0, UsageError)):
         with pytest.raises(error):
             gang.run(client, lambda comm: None, ranks=ranks)
+
+
+def fails(client, function, timeout=None):
+    """Run a gang that fails soon, and return its error."""
+    started = time.monotonic()
+    with pytest.raises(GangError) as raised:
+        gang.run(client, function, timeout=timeout)
+    assert time.monotonic() - started < (timeout or 0) + STOP_SECONDS
+    return raised.value
+
+
+def usable_soon(client):
+    started = time.monotonic()
+    assert usable(client)
+    assert time.monotonic() - started < STOP_SECONDS
 
 
 def in_threads(*calls):
@@ -108,15 +124,12 @@ def test_an_exception_ends_all_ranks_and_comes_with_every_traceback(client):
             raise ValueError("two is broken")
         comm.wait(comm.irecv(np.zeros(1), 2, 7))
 
-    started = time.monotonic()
-    with pytest.raises(GangError) as raised:
-        gang.run(client, fail)
-    assert time.monotonic() - started < STOP_SECONDS
-    assert isinstance(raised.value.__cause__, ValueError)
-    assert sorted(raised.value.tracebacks) == [0, 1, 2]
-    assert "two is broken" in raised.value.tracebacks[2]
-    assert all("comm.wait(" in raised.value.tracebacks[rank] for rank in (0, 1))
-    assert not raised.value.may_retry
+    error = fails(client, fail)
+    assert isinstance(error.__cause__, ValueError)
+    assert sorted(error.tracebacks) == [0, 1, 2]
+    assert "two is broken" in error.tracebacks[2]
+    assert all("comm.wait(" in error.tracebacks[rank] for rank in (0, 1))
+    assert not error.may_retry
     assert usable(client)
 
 
@@ -158,6 +171,13 @@ def loop_that_swallows(comm):
     comm.barrier()
 
 
+def work_for_ever(comm):
+    while True:
+        comm.log(alive=1)
+        comm.barrier()
+        time.sleep(0.01)
+
+
 def wait_for_nothing(comm):
     comm.wait(comm.irecv(np.zeros(1 << 20), (comm.rank + 1) % comm.size, 9))
 
@@ -175,13 +195,10 @@ def nested(function):
 @pytest.mark.parametrize("hang", [loop_in_python, loop_that_swallows, wait_for_nothing])
 def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client, hang):
     pids = gang.run(client, lambda comm: os.getpid())
-    started = time.monotonic()
-    with pytest.raises(GangError) as raised:
-        gang.run(client, nested(hang), timeout=0.5)
-    assert time.monotonic() - started < 0.5 + STOP_SECONDS
+    error = fails(client, nested(hang), timeout=0.5)
     if hang is not wait_for_nothing:  # which may have ended before it is asked
-        assert hang.__name__ in raised.value.tracebacks[1]
-    assert raised.value.may_retry
+        assert hang.__name__ in error.tracebacks[1]
+    assert error.may_retry
     assert gang.run(client, lambda comm: os.getpid()) == pids
 
 
@@ -192,11 +209,7 @@ def test_a_rank_that_will_not_end_is_killed(client):
             time.sleep(3600)  # deaf, as a library's endless loop would be
         comm.barrier()
 
-    started = time.monotonic()
-    with pytest.raises(GangError) as raised:
-        gang.run(client, sleep, timeout=0.5)
-    assert time.monotonic() - started < 0.5 + STOP_SECONDS
-    assert "time.sleep(3600)" in raised.value.tracebacks[1]
+    assert "time.sleep(3600)" in fails(client, sleep, timeout=0.5).tracebacks[1]
     assert usable(client)
 
 
@@ -209,11 +222,7 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client):
             os.kill(os.getpid(), signal.SIGKILL)
         comm.barrier()
 
-    started = time.monotonic()
-    with pytest.raises(GangError) as raised:
-        gang.run(client, die)
-    assert time.monotonic() - started < STOP_SECONDS
-    assert raised.value.may_retry
+    assert fails(client, die).may_retry
     assert usable(client)
     assert kept.result() == 41  # Dask made it again
 
@@ -249,36 +258,21 @@ def test_what_ranks_print_is_shown(client, capsys):
 
 
 def test_an_interrupt_ends_the_gang(client):
-    def work(comm):
-        while True:
-            comm.log(alive=1)
-            comm.barrier()
-            time.sleep(0.01)
-
     def interrupt(rank, metrics):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gang.run(client, work, on_metrics=interrupt)
-    started = time.monotonic()
-    assert usable(client)
-    assert time.monotonic() - started < STOP_SECONDS
+        gang.run(client, nested(work_for_ever), on_metrics=interrupt)
+    usable_soon(client)
 
 
 def test_a_client_that_goes_takes_its_gang_along(client):
-    from distributed import Client
-
-    def work(comm):
-        while True:
-            comm.log(alive=1)
-            comm.barrier()
-            time.sleep(0.01)
-
     guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
     working = threading.Event()
 
     def run_in_vain():
         with suppress(BaseException):
+            work = nested(work_for_ever)
             gang.run(guest, work, on_metrics=lambda rank, metrics: working.set())
 
     threading.Thread(target=run_in_vain, daemon=True).start()
@@ -286,21 +280,11 @@ def test_a_client_that_goes_takes_its_gang_along(client):
     # these are killed, and the world comes back, which takes longer than is asked for here.
     assert working.wait(20)
     guest.close()
-    started = time.monotonic()
-    assert usable(client)
-    assert time.monotonic() - started < STOP_SECONDS
+    usable_soon(client)
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_goes_ends_the_wait():
-    from distributed import Client
-
-    def work(comm):
-        while True:
-            comm.log(here=1)
-            comm.barrier()
-            time.sleep(0.01)
-
     with connect("mpi", workers=2) as owner:
         guest = Client(owner.scheduler.address, security=owner.security, set_as_default=False)
         working = threading.Event()
@@ -312,7 +296,8 @@ def test_a_scheduler_that_goes_ends_the_wait():
             owner.cluster.close(timeout=2)
 
         started = time.monotonic()
-        run = partial(gang.run, guest, work, on_metrics=lambda rank, metrics: working.set())
+        how = {"on_metrics": lambda rank, metrics: working.set()}
+        run = partial(gang.run, guest, nested(work_for_ever), **how)
         error, _ = in_threads(run, close)
         assert time.monotonic() - started < 30
         with suppress(Exception):  # Dask's client may just be connecting again

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import is_rank
 
 from penstock.cluster.slurm import SlurmScript, slurm_script
 from penstock.cluster.spec import ClusterSpec
@@ -52,23 +53,13 @@ def test_what_it_asks_for():
         ({}, {"gpus_per_node": 2, "ranks_per_node": 3}),
         ({}, {"command": ("penstock", "walk", "g", "-n", "4")}),
         ({}, {"time": "soon"}),
+        ({}, {"job_name": "a\n#SBATCH --mem=1"}),
+        ({}, {"account": "a\n#SBATCH --mem=1"}),
     ],
 )
 def test_bad_options(spec, job):
     with pytest.raises(UsageError):
         slurm_script(ClusterSpec(**spec), SlurmScript(**job))
-
-
-@given(st.text(st.characters(codec="ascii"), min_size=1), st.text(min_size=1))
-def test_names_cannot_add_lines(name, account):
-    try:
-        job = SlurmScript(job_name=name, account=account)
-    except UsageError:
-        return
-    script = slurm_script(ClusterSpec(), job)
-    assert requests(script)["job-name"] == name
-    assert requests(script)["account"] == account
-    assert script.count("#SBATCH") == 5 + name.count("#SBATCH") + account.count("#SBATCH")
 
 
 def run(script, **environment):
@@ -148,7 +139,7 @@ def test_a_cluster_that_a_batch_job_keeps(tmp_path):
             assert job.stdout.readline()  # it is ready
             assert list((tmp_path / "state").rglob("*.json"))
             family = psutil.Process(job.pid).children(recursive=True)
-            assert sum("penstock.workers.rank" in " ".join(one.cmdline()) for one in family) >= 2
+            assert sum(map(is_rank, family)) == 2
         finally:
             job.terminate()  # as scancel does
         assert job.wait(timeout=20) == 0

@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from every_job import JOBS, READS, cells, words_of
+from graphs import write_graph
 
-from penstock import CSR, Graph
+from penstock import CSR
 from penstock.pipelines.flow.document.commands import job_names, job_of
 
 GRAPH = "graph/shards/00000/indices.npy"
@@ -38,18 +39,6 @@ def test_every_job_that_writes_is_a_row():
     assert {job for job, _ in CUT} == {*READS} == {*JOBS} - {"generate"}  # which reads nothing
 
 
-def refused(commands, words, home, *named):
-    """Run a command that fails with a name, and leaves nothing."""
-    before = sorted(home.rglob("*"))
-    code, said = commands.run(words, home)
-    assert code in (1, 2), said
-    assert "Traceback" not in said
-    assert "This is a bug" not in said
-    for name in named:
-        assert name in said
-    assert sorted(home.rglob("*")) == before
-
-
 @pytest.mark.parametrize(("job", "name"), CUT)
 def test_a_file_that_is_cut_off(job, name, given, tmp_path, commands):
     copy = tmp_path / "given"
@@ -59,7 +48,7 @@ def test_a_file_that_is_cut_off(job, name, given, tmp_path, commands):
     words = words_of(job, copy, tmp_path / "out")
     if job == "partition":
         cut = tmp_path / "out" / GRAPH.removeprefix("graph/")
-    refused(commands, words, tmp_path, str(cut))
+    commands.refused(words, tmp_path, cut)
 
 
 @pytest.mark.parametrize("job", cells(READS, quick=READS))
@@ -70,7 +59,7 @@ def test_an_input_that_does_not_exist(job, given, tmp_path, commands):
     name = str(tmp_path / "graph" if job == "partition" else given / READS[job])
     missing = [word.replace(name, str(tmp_path / "missing")) for word in words]
     assert missing != words
-    refused(commands, missing, home, str(tmp_path / "missing"))
+    commands.refused(missing, home, tmp_path / "missing")
 
 
 @pytest.fixture(scope="session")
@@ -97,16 +86,12 @@ def bad(tmp_path_factory):
     around = np.arange(5)
     for name, weight in (("negative", -1.0), ("nan", np.nan), ("infinite", np.inf)):
         weights = np.array([1, 1, weight, 1, 1])
-        with Graph.create(folder / name) as writer:
-            writer.edges(CSR.from_edges(around, (around + 1) % 5, 5, weights=weights))
-            writer.nodes(["a", "b", "c", "d", "e"])
-    with Graph.create(folder / "features") as writer:
-        writer.edges(CSR.from_edges(around, (around + 1) % 5, 5))
-        writer.nodes(["a", "b", "c", "d", "e"])
-        writer.features(np.array([[1, 1], [1, 1], [1, np.nan], [1, 1], [1, 1]], np.float32))
-    with Graph.create(folder / "bare") as writer:
-        writer.edges(CSR.from_edges(around[:0], around[:0], 5))
-        writer.nodes(["a", "b", "c", "d", "e"])
+        csr = CSR.from_edges(around, (around + 1) % 5, 5, weights=weights)
+        write_graph(folder / name, csr, list("abcde"))
+    features = np.array([[1, 1], [1, 1], [1, np.nan], [1, 1], [1, 1]], np.float32)
+    csr = CSR.from_edges(around, (around + 1) % 5, 5)
+    write_graph(folder / "features", csr, list("abcde"), features=features)
+    write_graph(folder / "bare", CSR.from_edges(around[:0], around[:0], 5), list("abcde"))
     np.save(folder / "vectors.npy", np.array([[1, 2], [np.nan, 1], [2, 3]], np.float32))
     return folder
 
@@ -157,5 +142,5 @@ def test_a_wrong_row_or_value(row, given, bad, tmp_path, commands):
     words = line.format(given=given, bad=bad, out=tmp_path / "out").split()
     more = [] if "partition" in words or "export" in words else ["--cluster", "threads"]
     before = sorted(bad.rglob("*"))
-    refused(commands, [*words, *more], tmp_path, *named)
+    commands.refused([*words, *more], tmp_path, *named)
     assert sorted(bad.rglob("*")) == before

@@ -55,15 +55,6 @@ def flip(path):
     path.write_bytes(content)
 
 
-def refused(commands, words, home, file):
-    before = sorted(home.rglob("*"))
-    code, said = commands.run(words, home)
-    assert code == 1, said
-    assert "Traceback" not in said
-    assert str(file) in said
-    assert sorted(home.rglob("*")) == before
-
-
 @pytest.mark.parametrize("text", ["[]", "half"])
 @pytest.mark.parametrize("job", cells(MANIFESTS))
 def test_a_manifest_that_does_not_parse(job, text, copy, commands, tmp_path):
@@ -71,7 +62,7 @@ def test_a_manifest_that_does_not_parse(job, text, copy, commands, tmp_path):
     home = tmp_path / "out" if job == "partition" else copy
     path = home / MANIFESTS[job]
     path.write_text(path.read_text()[: path.stat().st_size // 2] if text == "half" else text)
-    refused(commands, words, tmp_path, path)
+    commands.refused(words, tmp_path, path, codes=(1,))
 
 
 @pytest.mark.parametrize("job", READS_GRAPH)
@@ -80,7 +71,7 @@ def test_an_index_out_of_range(job, copy, commands, tmp_path):
     words = ["info", str(copy / "graph")] if job == "info" else words_of(job, copy, out)
     file = (out if job == "partition" else copy / "graph") / "shards/00000/indices.npy"
     change(file, 7, 10**6)
-    refused(commands, words, tmp_path, file)
+    commands.refused(words, tmp_path, file, codes=(1,))
 
 
 @pytest.mark.parametrize(
@@ -90,9 +81,8 @@ def test_an_index_out_of_range(job, copy, commands, tmp_path):
 def test_a_shard(copy, name, at, value):
     file = copy / f"graph/shards/00000/{name}.npy"
     change(file, at, value)
-    with pytest.raises(CorruptFile) as caught:
+    with pytest.raises(CorruptFile, match=str(file)):
         Graph.open(copy / "graph").csr()
-    assert str(file) in str(caught.value)
 
 
 PART = "parts/00000/"
@@ -115,14 +105,13 @@ PART = "parts/00000/"
 def test_a_partition(copy, name, at, value):
     path = copy / "graph/partition/k2"
     change(path / name, at, value)
-    with pytest.raises(CorruptFile) as caught:
+    with pytest.raises(CorruptFile, match=name):
         partition = Partition.open(path)
         part = partition.part(0)
         for read in ("csr", "owned", "ghosts", "send", "receive"):
             getattr(part, read)
         for read in ("assignment", "local"):
             getattr(partition, read)
-    assert name in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +131,8 @@ def test_a_manifest_that_cannot_be_meant(copy, change):
     body = json.loads(path.read_text())
     change(body)
     path.write_text(json.dumps(body))
-    with pytest.raises(PenstockError) as caught:
+    with pytest.raises(PenstockError, match=str(path)):
         Graph.open(copy / "graph")
-    assert str(path) in str(caught.value)
 
 
 def test_the_split_of_a_run(copy, commands, tmp_path):
@@ -153,7 +141,7 @@ def test_the_split_of_a_run(copy, commands, tmp_path):
     assert commands.run([*words, "--split", "0.6", "0.2", "0.2"], tmp_path)[0] == 0
     file = path / "split.parquet"
     file.write_bytes(file.read_bytes()[:100])
-    refused(commands, ["gnn", "evaluate", str(path)], tmp_path, file)
+    commands.refused(["gnn", "evaluate", str(path)], tmp_path, file, codes=(1,))
 
 
 @pytest.mark.parametrize("job", ["walk", "partition", "predict"])
@@ -165,8 +153,8 @@ def test_verify_finds_a_flipped_bit(job, copy, commands, tmp_path):
     assert code == 0, said
     file = graph / "features/00000.npy"
     flip(file)
-    refused(commands, [*words, "--verify"], tmp_path, file)
-    refused(commands, ["validate", str(graph)], tmp_path, file)
+    commands.refused([*words, "--verify"], tmp_path, file, codes=(1,))
+    commands.refused(["validate", str(graph)], tmp_path, file, codes=(1,))
     assert commands.run(words, tmp_path)[0] == 0
 
 

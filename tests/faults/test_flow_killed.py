@@ -4,12 +4,10 @@ run."""
 import json
 import os
 import signal
-from contextlib import suppress
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
-from processes import below, launch, until
+from processes import below, is_rank, launch, running, until
 
 WALKS = """
 cluster: {cluster: local, workers: 2}
@@ -37,22 +35,14 @@ def ended(process):
     return json.loads(out)
 
 
-def descendants(process, what):
-    for child in below(process):
-        with suppress(psutil.Error):
-            if what in " ".join(child.cmdline()):
-                yield child
-
-
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path):
     process = run(tmp_path / "killed", WALKS)
     partial = tmp_path / "killed/flow/.walks.partial/walks"
     until(lambda: partial.is_dir() and any(partial.glob("*.parquet")), process, 300)
     (begun,) = (tmp_path / "killed").glob("runs/*/logs/.walks-0")  # it names the driver
-    workers = descendants(process, "spawn_main")
-    victim = next(one for one in workers if one.pid != int(begun.read_text()))
-    os.kill(victim.pid, signal.SIGKILL)
+    workers = running(process, "spawn_main")
+    next(one for one in workers if one.pid != int(begun.read_text())).kill()
     assert ended(process)["state"] == "passed"
     assert ended(run(tmp_path / "whole", WALKS))["state"] == "passed"
     files = sorted((tmp_path / "whole/flow/walks").glob("*.parquet"))
@@ -68,10 +58,7 @@ def test_a_rank_that_is_killed_costs_a_flow_nothing_but_time(tmp_path):
     process = run(tmp_path / "killed", MODEL)
     metrics = tmp_path / "killed/flow/model/metrics.jsonl"
     until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process, 300)
-    of_mpi = ("mpiexec", "supervisor")
-    found = {one.pid: str(one.cmdline()) for one in descendants(process, "RankWorker")}
-    ranks = [pid for pid, words in found.items() if not any(one in words for one in of_mpi)]
-    os.kill(ranks[0], signal.SIGKILL)
+    next(one for one in below(process) if is_rank(one)).kill()
     killed = ended(process)["stages"]["model"]["report"]
     whole = ended(run(tmp_path / "whole", MODEL))["stages"]["model"]["report"]
     assert killed["epochs"] == whole["epochs"]

@@ -111,14 +111,6 @@ def undisturbed(tmp_path_factory):
     return walks(home)
 
 
-def driver_of(process, home):
-    """Return the process in which a job runs: what it has begun names it."""
-    (begun,) = home.glob("runs/*/logs/.walks-0")
-    found = int(begun.read_text())
-    assert psutil.Process(found).ppid() == process.pid
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
@@ -127,7 +119,10 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
     text = WALKS % ("threads", f", retries: {retries}")
     path = flow(tmp_path / "home", text)
     process = start(path)
-    os.kill(driver_of(process, path.parent), signal.SIGKILL)
+    (begun,) = path.parent.glob("runs/*/logs/.walks-0")
+    driver = psutil.Process(int(begun.read_text()))
+    assert driver.ppid() == process.pid
+    driver.kill()
     out, error = process.communicate(timeout=600)
     report = json.loads(out)
     if not retries:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import below, ranks_that, until
+from processes import below, is_rank, ranks_that, until
 
 from penstock.cluster.mpi.launcher import loaded_library
 from penstock.workers.comm.segments import sweep_segments
@@ -33,13 +33,6 @@ def edges(tmp_path):
     path = tmp_path / "edges.txt"
     path.write_text("".join(f"{i} {i * 7 % 100}\n" for i in range(100)))
     return path
-
-
-def is_rank(process):
-    with suppress(psutil.Error):
-        words = process.cmdline()
-        return words[1:4] == ["-P", "-m", "penstock.workers.rank"]
-    return False
 
 
 def kill_all(processes):
@@ -91,6 +84,24 @@ def test_ranks_end_with_their_client(edges, temporary, phase, number):
     assert not list(temporary.iterdir())
 
 
+def killed_alone(process, who):
+    """Kill one process of a command with ranks, and see that all the others end."""
+    family, supervisor = below(process), "penstock.cluster.mpi.supervisor"
+    kinds = {
+        "mpiexec": lambda one: supervisor in one.parent().cmdline(),
+        "supervisor": lambda one: supervisor in one.cmdline(),
+        "rank": is_rank,
+    }
+    one = process if who == "client" else next(filter(kinds[who], family))
+    if who == "supervisor":
+        until(lambda: list(Path("/dev/shm").glob(f"penstock-*-{one.pid}-*")))  # its note
+    one.kill()
+    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
+    kill_all(alive)
+    process.communicate(timeout=20)
+    assert not alive
+
+
 def files_of(family):
     """The shared memory of MPICH that processes use."""
     found = set()
@@ -107,24 +118,10 @@ def files_of(family):
 def test_a_death_in_mpi_init_leaves_no_shared_memory(edges, temporary, who):
     if loaded_library().name != "mpich":
         pytest.skip("needs MPICH")
-    process, family = command_with_ranks(edges, temporary, "mpi")
+    process, _ = command_with_ranks(edges, temporary, "mpi")
     files = until(lambda: files_of(below(process)), process)
-    family = below(process)
     assert len(files) == 1
-    if who == "client":
-        process.kill()
-    elif who == "mpiexec":
-        next(one for one in family if one.name() == "mpiexec").kill()
-    elif who == "supervisor":
-        one = next(one for one in family if "penstock.cluster.mpi.supervisor" in one.cmdline())
-        until(lambda: list(Path("/dev/shm").glob(f"penstock-*-{one.pid}-*")))  # its note
-        one.kill()
-    else:
-        next(one for one in family if is_rank(one)).kill()
-    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
-    kill_all(alive)
-    process.communicate(timeout=20)
-    assert not alive
+    killed_alone(process, who)
     if who == "supervisor":
         sweep_segments()  # as the next world on this host does
     assert not [path for path in files if path.exists()]
@@ -132,15 +129,8 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(edges, temporary, who):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["supervisor", "mpiexec"])
-def test_ranks_end_with_what_is_between(edges, temporary, victim):
-    process, family = command_with_ranks(edges, temporary, "register")
-    found = psutil.Process(process.pid).children()
-    supervisor = next(one for one in found if "penstock.cluster.mpi.supervisor" in one.cmdline())
-    one = supervisor if victim == "supervisor" else supervisor.children()[0]
-    one.kill()
-    _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
-    kill_all(alive)
-    process.communicate(timeout=20)
+@pytest.mark.parametrize("who", ["supervisor", "mpiexec"])
+def test_ranks_end_with_what_is_between(edges, temporary, who):
+    process, _ = command_with_ranks(edges, temporary, "register")
+    killed_alone(process, who)
     assert process.returncode == 1
-    assert not alive

@@ -136,19 +136,15 @@ def test_word2vec_learns_blocks_and_the_same_for_a_seed(given):
     assert array.shape == (400, 8)
 
 
-def vectors_of_words():
-    """Write vectors in which analogies hold now and then."""
+def test_word2vec_evaluates_words_as_numpy_does():
+    # Vectors in which analogies hold now and then.
     grid = (draws(12 * 6, 1000, 1).reshape(12, 6) - 500) / 500
     noise = (draws(48 * 6, 1000, 2).reshape(48, 6) - 500) / 1000
     vectors = np.repeat(grid, 4, axis=0) + np.tile(grid[:4, ::-1], (12, 1)) + noise
     vectors = vectors.astype(np.float32)
     words = [f"w{row}.{column}" for row, column in product(range(12), range(4))]
     pd.DataFrame({"id": words, "vector": list(vectors)}).to_parquet("words.parquet")
-    return words, vectors.astype(np.float64)
-
-
-def test_word2vec_evaluates_words_as_numpy_does():
-    words, vectors = vectors_of_words()
+    vectors = vectors.astype(np.float64)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     a, b, judged = draws(60, 48, 3), draws(60, 47, 4), draws(60, 9, 5)
     b += b >= a

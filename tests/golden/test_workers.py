@@ -87,11 +87,13 @@ def assert_parts(given, expected):
         assert_same(parts(job), expected[job])
     assert_same(parts("word2vec"), expected["word2vec"])
     assert_same(parts("embed"), parts("embed", "again"))
-    scores = [
-        run(f"embed evaluate embed --filtered --cluster {words}") | {"seconds": 0}
-        for words in ("threads", "golden --parts 2")
-    ]
-    assert scores[0] == scores[1]
+    # Of one edge, one rank has none.
+    for more in ("", "--candidates 50 --sample 101 --seed 3", "--sample 1 --seed 1"):
+        scores = [
+            run(f"embed evaluate embed --filtered {more} --cluster {words}") | {"seconds": 0}
+            for words in ("threads", "golden --parts 2")
+        ]
+        assert scores[0] == scores[1]
     for name, losses in parts("gnn").items():  # sums in another order
         np.testing.assert_allclose(losses, expected["gnn"][name], rtol=1e-4)
     found, whole = parts("predict"), expected["predict"]

@@ -1,8 +1,8 @@
 """Kernels come from Numba's cache on disk, and without what only compiling needs."""
 
 import os
-import subprocess
-import sys
+
+from processes import python
 
 _KERNEL = """
 import numpy as np
@@ -43,13 +43,7 @@ print(json.dumps([*told, len(seconds)]))
 def test_a_kernel_is_loaded_without_the_compiler(tmp_path):
     (tmp_path / "kernel_of_test.py").write_text(_KERNEL)
 
-    def run(*arguments):
-        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        env.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-P", "-c", _RUN, *arguments]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    assert run() == ["[5.0, [4.0, 9.0], 2, true, 9.0, 1]"]
-    assert run() == ["[5.0, [4.0, 9.0], 0, false, 9.0, 1]"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    assert python("-c", _RUN, env=env) == "[5.0, [4.0, 9.0], 2, true, 9.0, 1]\n"
+    assert python("-c", _RUN, env=env) == "[5.0, [4.0, 9.0], 0, false, 9.0, 1]\n"

@@ -1,7 +1,4 @@
-"""Copies to a GPU pin memory of few sizes, which CuPy uses again.
-
-No GPU is needed: CuPy is NumPy.
-"""
+"""Copies to a GPU pin memory of few sizes, which CuPy uses again."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -68,6 +67,12 @@ class Hosts:
         process = subprocess.Popen([*enter, *map(str, command)], **popen)
         self._started.append(process)
         return process
+
+    def python(self, host, *words, **popen):
+        """Start Python on a host; it launches on others, and its output is text in pipes."""
+        env = {**os.environ, "PENSTOCK_LAUNCH_AGENT": self.agent}
+        given = {"env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return self.run(host, [sys.executable, "-P", *words], **given | popen)
 
     def cut(self, host):
         """Pull the cable: the host keeps its address, and nothing comes or goes any more."""
@@ -253,21 +258,6 @@ def hosts(make_hosts):
     """Four hosts."""
     with make_hosts(4) as made:
         yield made
-
-
-def wait_until(condition, what, seconds=10):
-    """Wait until the condition returns a true value, and return it."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
-    return value
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture():
-    return wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from processes import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.mpi]
 
@@ -107,8 +108,8 @@ FOUR = "h1:1,h2:1,h3:1,h4:1"
 class Driver:
     """The user's script on h1, and its messages."""
 
-    def __init__(self, hosts, folder, wait_until):
-        self.hosts, self.folder, self.wait_until = hosts, folder, wait_until
+    def __init__(self, hosts, folder):
+        self.hosts, self.folder = hosts, folder
         (folder / "job.py").write_text(JOB)
         (folder / "driver.py").write_text(DRIVER)
         self.log = folder / "driver.log"
@@ -117,20 +118,15 @@ class Driver:
 
     def start(self, script="", **options):
         words = [json.dumps({"workers": 4, "hosts": FOUR, **options}), self.folder, script]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": ":".join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")])),
-            "PENSTOCK_LAUNCH_AGENT": self.hosts.agent,
-        }
+        path = ":".join(filter(None, [str(self.folder), os.environ.get("PYTHONPATH")]))
         with self.log.open("w") as log:
-            self.process = self.hosts.run(
+            self.process = self.hosts.python(
                 "h1",
-                [sys.executable, "-P", self.folder / "driver.py", *words],
+                self.folder / "driver.py",
+                *words,
+                env={**os.environ, "PYTHONPATH": path, "PENSTOCK_LAUNCH_AGENT": self.hosts.agent},
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
                 stderr=log,
-                text=True,
-                env=environment,
                 cwd=self.folder,
             )
         self.watchdog.start()
@@ -149,7 +145,7 @@ class Driver:
     def in_the_middle(self, folder):
         """Wait for a gang of `sums` to be in its middle."""
         file = folder / "in the middle"
-        self.wait_until(lambda: file.exists() or self.process.poll() is not None, file, 60)
+        until(lambda: file.exists() or self.process.poll() is not None, seconds=60)
         assert file.exists(), self.log.read_text()
 
     def end(self):
@@ -158,8 +154,8 @@ class Driver:
 
 
 @pytest.fixture
-def driver(hosts, tmp_path, wait_until):
-    driver = Driver(hosts, tmp_path, wait_until)
+def driver(hosts, tmp_path):
+    driver = Driver(hosts, tmp_path)
     yield driver
     driver.watchdog.cancel()
 
@@ -175,26 +171,12 @@ def rank_on(hosts, host):
     return ranks[0]
 
 
-def no_process_left(hosts, wait_until):
-    def left():
-        return {host: found for host in hosts.names if (found := hosts.processes(host))}
-
-    try:
-        wait_until(lambda: not left(), "no process is left", 5)
-    except TimeoutError:
-        pytest.fail(f"processes left behind: {left()}")
-
-
-def files_left(hosts):
-    folders = [(host, folder) for host in hosts.names for folder in ("/dev/shm", hosts.tmp)]
-    found = [
-        (host, f"{folder}/{file}") for host, folder in folders for file in hosts.files(host, folder)
-    ]
-    return [(host, file) for host, file in found if not file.endswith(LOCKS_OF_DASK)]
+def no_process_left(hosts):
+    until(lambda: not any(map(hosts.processes, hosts.names)), seconds=5)
 
 
 @pytest.mark.slow
-def test_a_job_outlives_killed_workers(driver, hosts, wait_until):
+def test_a_job_outlives_killed_workers(driver, hosts):
     first, second = driver.folder / "first", driver.folder / "second"
     first.mkdir()
     second.mkdir()
@@ -225,12 +207,14 @@ def test_a_job_outlives_killed_workers(driver, hosts, wait_until):
     assert driver.hear("tasks")["results"] == [number * 2 for number in range(8)]
     assert driver.hear("closed")["seconds"] < 5
     driver.end()
-    no_process_left(hosts, wait_until)
-    assert files_left(hosts) == []
+    no_process_left(hosts)
+    folders = [(host, folder) for host in hosts.names for folder in ("/dev/shm", hosts.tmp)]
+    found = [file for host, folder in folders for file in hosts.files(host, folder)]
+    assert [file for file in found if not file.endswith(LOCKS_OF_DASK)] == []
 
 
 @pytest.mark.slow
-def test_a_cut_link_ends_the_gang_in_time(driver, hosts, wait_until):
+def test_a_cut_link_ends_the_gang_in_time(driver, hosts):
     driver.start(
         "attempt('sums', lambda: gang(job.sums, folder, 20, timeout=4))\n"
         "input()\n"
@@ -248,11 +232,11 @@ def test_a_cut_link_ends_the_gang_in_time(driver, hosts, wait_until):
     assert driver.hear("ring")["results"] == RING  # in a new world
     assert driver.hear("closed")["seconds"] < 5
     driver.end()
-    no_process_left(hosts, wait_until)
+    no_process_left(hosts)
 
 
 @pytest.mark.slow
-def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, wait_until):
+def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts):
     hosts.freeze("h3")  # it accepts the call, and does not answer
     driver.start(start_timeout=3)
     told = driver.hear("not connected")
@@ -261,4 +245,4 @@ def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, 
     assert "within 3 s" in told["text"]
     driver.end()
     others = ("h1", "h2", "h4")
-    wait_until(lambda: not any(map(hosts.processes, others)), "nothing runs on the other hosts")
+    until(lambda: not any(map(hosts.processes, others)), seconds=10)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -39,16 +37,8 @@ def test_most_of_the_communication_is_hidden(make_hosts, graph, tmp_path):
     where = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0 -k 2 --measure-overlap 11"
 
     def measure(number):
-        command = [sys.executable, "-P", "-m", "penstock", "gnn", "train", graph]
-        done = hosts.run(
-            "h1",
-            [*command, tmp_path / f"run{number}", *words.split(), *where.split()],
-            cwd=tmp_path,
-            env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        line = f"-m penstock gnn train {graph} {tmp_path}/run{number} {words} {where}"
+        done = hosts.python("h1", *line.split(), cwd=tmp_path)
         out, err = done.communicate(timeout=150)
         assert done.returncode == 0, err
         found = json.loads(out)["overlap"]

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,16 +50,8 @@ with penstock.connect("mpi", **where, **json.loads(sys.argv[1])) as client:
 
 def knocked(hosts, folder, **options):
     """Let a user of h2 try every port of the cluster; return what it is, and what was answered."""
-    driver = hosts.run(
-        "h1",
-        [sys.executable, "-P", "-c", DRIVER, json.dumps(options)],
-        cwd=folder,
-        env={**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ["-c", DRIVER, json.dumps(options)]
+    driver = hosts.python("h1", *words, cwd=folder, stdin=subprocess.PIPE)
     told = json.loads(driver.stdout.readline() or json.dumps({"error": driver.stderr.read()}))
     assert "error" not in told, told
     keys = [path for path in (folder / "state").rglob("*") if path.suffix == ".pem"]
@@ -70,14 +61,7 @@ def knocked(hosts, folder, **options):
     ports = {f"{host}:{port}" for host, port in told["listening"]}
     ports |= {address.rpartition("/")[2] for address in (told["scheduler"], *told["workers"])}
     words = [str(NOBODY), ":".join(map(str, keys)), *sorted(ports)]
-    stranger = hosts.run(
-        "h2",
-        [sys.executable, "-P", STRANGER, *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    stranger = hosts.python("h2", STRANGER, *words, cwd=folder)
     said, complaint = stranger.communicate(timeout=100)
     driver.communicate("go on\n", timeout=60)
     assert driver.returncode == 0

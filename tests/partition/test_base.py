@@ -1,18 +1,16 @@
 """Partitions of today on the base of yesterday's: nodes stay, and what is the same is linked."""
 
 import shutil
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
-from penstock import Graph, partition_graph
+from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.errors import GraphError, InputError, UsageError
 from penstock.partition.build import build_parts
 from penstock.partition.part import Partition
-from penstock.writer import create_graph
 
 K, GROUP = 4, 300
 
@@ -26,15 +24,12 @@ def groups(random, across=0.01, count=K):
     return np.stack([sources, targets])[:, sources != targets]
 
 
-def save(path, edges, ids, *, directed=False, shard_edges=500, weights=True):
+def save(path, edges, ids, *, directed=False, weights=True):
     both = edges if directed else np.concatenate([edges, edges[::-1]], axis=1)
     columns = {"weights": (both.sum(axis=0) % 5).astype(np.float32) + 1} if weights else {}
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(*both, len(ids), **columns), shard_edges=shard_edges)
-        writer.nodes(ids)
-        writer.features(np.asarray(ids, np.float32)[:, None].repeat(3, axis=1))
-        writer.manifest = replace(writer.manifest, directed=directed)
-    return Graph.open(path)
+    features = np.asarray(ids, np.float32)[:, None].repeat(3, axis=1)
+    about = {"features": features, "shard_edges": 500, "directed": directed}
+    return write_graph(path, CSR.from_edges(*both, len(ids), **columns), ids, **about)
 
 
 def cut(graph, base, **options):
@@ -53,9 +48,7 @@ def assert_built(graph, partition, folder):
 
 
 @pytest.mark.parametrize(("seed", "directed"), [(0, False), (1, True)])
-def test_known_nodes_stay_and_new_ones_go_to_their_neighbours(
-    tmp_path: Path, seed: int, directed: bool
-) -> None:
+def test_known_nodes_stay_and_new_ones_go_to_their_neighbours(tmp_path, seed, directed):
     random = np.random.default_rng(seed)
     edges, ids = groups(random), np.arange(K * GROUP)
     base = save(tmp_path / "g0", edges, ids, directed=directed)
@@ -82,7 +75,7 @@ def test_known_nodes_stay_and_new_ones_go_to_their_neighbours(
     assert after.manifest.whole_cut == before.manifest.whole_cut > 0
 
 
-def test_parts_without_a_change_are_linked_and_outlive_their_base(tmp_path: Path) -> None:
+def test_parts_without_a_change_are_linked_and_outlive_their_base(tmp_path):
     random = np.random.default_rng(5)
     edges, ids = groups(random, across=0.002), np.arange(K * GROUP)
     base = save(tmp_path / "g0", edges, ids)
@@ -101,7 +94,7 @@ def test_parts_without_a_change_are_linked_and_outlive_their_base(tmp_path: Path
     assert_built(graph, after, tmp_path / "again")
 
 
-def test_a_load_beyond_its_limit_is_evened_out(tmp_path: Path) -> None:
+def test_a_load_beyond_its_limit_is_evened_out(tmp_path):
     random = np.random.default_rng(6)
     edges, ids = groups(random, across=0.3), np.arange(K * GROUP)
     base = save(tmp_path / "g0", edges, ids)
@@ -118,7 +111,7 @@ def test_a_load_beyond_its_limit_is_evened_out(tmp_path: Path) -> None:
     assert_built(graph, after, tmp_path / "again")
 
 
-def test_a_graph_of_other_edges_is_cut_whole(tmp_path: Path) -> None:
+def test_a_graph_of_other_edges_is_cut_whole(tmp_path):
     random = np.random.default_rng(7)
     edges, ids = groups(random), np.arange(K * GROUP)
     base = save(tmp_path / "g0", edges, ids)
@@ -132,7 +125,7 @@ def test_a_graph_of_other_edges_is_cut_whole(tmp_path: Path) -> None:
     assert_built(graph, after, tmp_path / "again")
 
 
-def test_a_base_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_base_of_another_kind_is_refused(tmp_path):
     edges, ids = groups(np.random.default_rng(8)), np.arange(K * GROUP)
     base = save(tmp_path / "g0", edges, ids)
     cut(base, None)

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import write_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import Graph, partition_graph
+from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.partition.part import Partition
-from penstock.writer import create_graph
 
 COLUMNS = {"weights": np.float32, "relations": np.int32, "times": np.int64}
 
@@ -33,12 +33,7 @@ def graphs(draw):
 
 
 def parted(path, csr, k, *, shard_edges=10, features=None, seed=0):
-    with create_graph(path) as writer:
-        writer.edges(csr, shard_edges=shard_edges)
-        writer.nodes()
-        if features is not None:
-            writer.features(features)
-    graph = Graph.open(path)
+    graph = write_graph(path, csr, shard_edges=shard_edges, features=features)
     partition_graph(graph, k=k, method="random", seed=seed, quiet=True)
     return Partition.of(graph, k)
 

@@ -1,29 +1,23 @@
 import os
 import signal
 import time
-from dataclasses import replace
 from threading import Thread
 
 import numpy as np
 import pymetis
 import pytest
+from graphs import write_graph
 
-from penstock import Graph
 from penstock.csr import CSR
 from penstock.partition import metis
 from penstock.partition.metis import MetisError, run_metis, shared_adjacency
-from penstock.writer import create_graph
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    path = tmp_path_factory.mktemp("graphs") / "g"
     edges = np.unique(np.random.default_rng(0).integers(0, 300, (2000, 2)), axis=0)
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(edges[:, 0], edges[:, 1], 300), shard_edges=400)
-        writer.nodes()
-        writer.manifest = replace(writer.manifest, directed=True)
-    return Graph.open(path)
+    csr, path = CSR.from_edges(*edges.T, 300), tmp_path_factory.mktemp("graphs") / "g"
+    return write_graph(path, csr, shard_edges=400, directed=True)
 
 
 @pytest.mark.parametrize("recursive", [False, True])

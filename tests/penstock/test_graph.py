@@ -1,9 +1,9 @@
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import write_graph
 
 from penstock.csr import CSR
 from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
@@ -70,11 +70,8 @@ def test_features_are_cut_into_files_of_rows(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("penstock.writer.FEATURE_FILE_BYTES", 1000)
     features = sp.random(100, 9, 0.3, "csr", np.float32, random_state=1)
     truth = features.toarray()
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(*np.zeros((2, 0), np.int64), 100))
-        writer.nodes()
-        writer.features(truth if kind == "dense" else features)
-    graph = Graph.open(tmp_path / "g")
+    csr = CSR.from_edges(*np.zeros((2, 0), np.int64), 100)
+    graph = write_graph(tmp_path / "g", csr, features=truth if kind == "dense" else features)
     graph.validate()
     entry, got = graph.manifest.features, graph.features()
     assert len(entry.starts) > 2
@@ -101,20 +98,14 @@ def csr(indptr, indices, **columns):
     ],
 )
 def test_inconsistent_rows_are_found(tmp_path, rows, manifest):
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(rows)
-        writer.nodes()
-        writer.manifest = replace(writer.manifest, **manifest)
+    graph = write_graph(tmp_path / "g", rows, **manifest)
     with pytest.raises(CorruptFile):
-        Graph.open(tmp_path / "g").validate()
+        graph.validate()
 
 
 def test_inconsistent_features_are_found(tmp_path):
     matrix = sp.csr_matrix(np.eye(3, 2, dtype=np.float32))
     matrix.indices[1] = 7
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(TRIANGLE)
-        writer.nodes()
-        writer.features(matrix)
+    graph = write_graph(tmp_path / "g", TRIANGLE, features=matrix)
     with pytest.raises(CorruptFile):
-        Graph.open(tmp_path / "g").validate()
+        graph.validate()

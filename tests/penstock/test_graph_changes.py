@@ -1,17 +1,15 @@
 """The comparison of two graphs: every difference and nothing else."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile
-from penstock.graph import Graph
 from penstock.graph_changes import RowPrints
-from penstock.writer import create_graph
 
 
 def edges_of(random, nodes, count):
@@ -26,13 +24,10 @@ def edges_of(random, nodes, count):
 
 def save(path, edges, ids, *, shard_edges=50, leave_out=(), relations=3, **about):
     edges = {name: column for name, column in edges.items() if name not in leave_out}
-    with create_graph(path) as writer:
-        writer.edges(CSR.from_edges(nodes=len(ids), **edges), shard_edges=shard_edges)
-        writer.nodes(ids)
-        if "relations" in edges:
-            about["relations"] = tuple(f"r{number}" for number in range(relations))
-        writer.manifest = replace(writer.manifest, **about)
-    return Graph.open(path)
+    if "relations" in edges:
+        about["relations"] = tuple(f"r{number}" for number in range(relations))
+    csr = CSR.from_edges(nodes=len(ids), **edges)
+    return write_graph(path, csr, ids, shard_edges=shard_edges, **about)
 
 
 def rows_of(graph):
@@ -43,7 +38,7 @@ def rows_of(graph):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int) -> None:
+def test_changed_rows_are_those_of_a_naive_comparison(tmp_path, seed):
     random = np.random.default_rng(seed)
     nodes, more = int(random.integers(1, 120)), int(random.integers(-20, 20))
     after_nodes = max(1, nodes + more)
@@ -70,7 +65,7 @@ def test_changed_rows_are_those_of_a_naive_comparison(tmp_path: Path, seed: int)
     assert after.changed_since(before, base.path).tolist() == expected
 
 
-def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
+def test_a_column_that_does_not_count_is_not_compared(tmp_path):
     random = np.random.default_rng(1)
     edges, ids = edges_of(random, 40, 200), np.arange(40)
     base = save(tmp_path / "base", edges, ids)
@@ -89,7 +84,7 @@ def test_a_column_that_does_not_count_is_not_compared(tmp_path: Path) -> None:
     ],
     ids=["order", "column"],
 )
-def test_the_same_numbers_in_another_order_or_column_differ(tmp_path: Path, before, after) -> None:
+def test_the_same_numbers_in_another_order_or_column_differ(tmp_path, before, after):
     graphs = []
     for name, columns in (("base", before), ("graph", after)):
         edges = {"sources": np.array([1, 1]), "targets": np.array([2, 2])}
@@ -99,7 +94,7 @@ def test_the_same_numbers_in_another_order_or_column_differ(tmp_path: Path, befo
     assert np.flatnonzero(graph.changed_since(base, tmp_path / "base")).tolist() == [1]
 
 
-def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
+def test_prints_may_hold_what_is_known_of_neighbours(tmp_path):
     graph = save(tmp_path / "g", edges_of(np.random.default_rng(5), 40, 200), np.arange(40))
     values = np.zeros(40, np.int32)
     before = RowPrints.of(graph, nodes=(values, values))
@@ -109,7 +104,7 @@ def test_prints_may_hold_what_is_known_of_neighbours(tmp_path: Path) -> None:
     assert np.flatnonzero(after.changed_since(before, graph.path)).tolist() == expected
 
 
-def test_prints_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
+def test_prints_of_a_damaged_file_are_refused(tmp_path):
     graph = save(tmp_path / "g", edges_of(np.random.default_rng(6), 9, 20), np.arange(9))
     prints = RowPrints.of(graph)
     prints.save(tmp_path)

@@ -14,10 +14,7 @@ from penstock.pipelines.cli import app, run
 from penstock.pipelines.display import Display
 from penstock.pipelines.signals import Terminated
 
-COMMANDS = ["demo", "init", "doctor", "etl", "generate", "info", "validate", "partition", "order"]
-COMMANDS += ["walk", "gnn", "word2vec", "embed", "centrality", "similar", "vectors"]
-COMMANDS += ["run", "runs", "publish", "report", "schedule", "schema"]
-COMMANDS += ["cluster", "completion"]
+COMMANDS = [name for name in app if not name.startswith("-")]
 
 
 @options

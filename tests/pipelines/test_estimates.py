@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from graphs import write_graph
 
 from penstock.csr import CSR
 from penstock.pipelines.cli import run
-from penstock.writer import create_graph
 
 NODES = 10_000
 
@@ -21,9 +21,8 @@ def folder(tmp_path_factory):
     sizes = ["--nodes", str(NODES), "--features", "dense", "-q"]
     assert run(["generate", "sbm", str(folder / "blocks"), *sizes]) == 0
     ends = rng.integers(0, NODES, (2, 5 * NODES))
-    with create_graph(folder / "named") as writer:
-        writer.edges(CSR.from_edges(*np.hstack([ends, ends[::-1]]), NODES))
-        writer.nodes([f"user-{i:012d}" for i in np.sort(rng.integers(0, 10**12, NODES))])
+    ids = [f"user-{i:012d}" for i in np.sort(rng.integers(0, 10**12, NODES))]
+    write_graph(folder / "named", CSR.from_edges(*np.hstack([ends, ends[::-1]]), NODES), ids)
     values = rng.random((NODES, 8)).astype(np.float32)
     np.save(folder / "vectors.npy", values)
     pq.write_table(pa.table({"id": np.arange(NODES) * 7}), folder / "vectors.ids.parquet")

@@ -154,9 +154,6 @@ def test_chunks_and_bins_do_not_matter(kind, options, tmp_path, request):
         np.testing.assert_array_equal(array, getattr(small.csr(), name))
 
 
-# -- stochastic blocks ------------------------------------------------------------------------
-
-
 # -- knowledge graph --------------------------------------------------------------------------
 
 
@@ -166,14 +163,10 @@ def knowledge(tmp_path_factory):
     return made("kg", path, entities=3000, relations=12, triples=80_000, noise=0.2)
 
 
-def triples_of(graph):
-    csr = graph.csr()
-    train = {"sources": csr.sources(), "targets": csr.indices, "relations": csr.relations}
-    return {"train": train, "valid": graph.heldout("valid"), "test": graph.heldout("test")}
-
-
 def test_knowledge_splits(knowledge):
-    sets = triples_of(knowledge)
+    csr = knowledge.csr()
+    sets = {"train": {"sources": csr.sources(), "targets": csr.indices, "relations": csr.relations}}
+    sets |= {name: knowledge.heldout(name) for name in ("valid", "test")}
     keys = {
         name: (np.int64(3000) * t["sources"] + t["targets"]) * 12 + t["relations"]
         for name, t in sets.items()

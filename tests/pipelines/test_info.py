@@ -8,20 +8,14 @@ from penstock import partition_graph
 from penstock.pipelines.info import info
 
 
-def as_networkx(graph):
-    directed = graph.manifest.directed
-    made = nx.MultiDiGraph() if directed else nx.Graph()
-    made.add_nodes_from(range(graph.num_nodes))
-    csr = graph.csr()
-    made.add_edges_from(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
-    return made
-
-
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(("nodes", "edges"), [(60, 40), (100, 500), (1, 0)])
 def test_counts_are_those_of_networkx(make_graph, directed, nodes, edges):
     graph = make_graph(nodes, edges, directed=directed, shard_edges=16)
-    truth, found = as_networkx(graph), info(graph.path)
+    truth, found = nx.MultiDiGraph() if directed else nx.Graph(), info(graph.path)
+    truth.add_nodes_from(range(graph.num_nodes))
+    csr = graph.csr()
+    truth.add_edges_from(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
     assert found.nodes == truth.number_of_nodes()
     assert found.edges == truth.number_of_edges()
     assert found.arcs == graph.num_edges

@@ -16,6 +16,15 @@ def launch(*words, **how):
     return subprocess.Popen(command, **pipes | how)
 
 
+def python(*words, **how):
+    """Run Python, which must end well, and return what it prints."""
+    command = [sys.executable, "-P", *map(str, words)]
+    pipes = {"capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, **pipes | how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def until(happens, process=None, seconds=120):
     """Wait until something happens, and return it; ``process`` must not end before."""
     deadline = time.monotonic() + seconds
@@ -38,11 +47,27 @@ def ranks_that(code, folder):
     return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
 
 
+def is_rank(process):
+    """Return whether a process is a rank, and not what starts or watches them."""
+    with suppress(psutil.Error):
+        return process.cmdline()[1:4] == ["-P", "-m", "penstock.workers.rank"]
+    return False
+
+
 def below(process):
     """Return the processes that a process has started, and theirs."""
     with suppress(psutil.Error):
         return list(psutil.Process(process.pid).children(recursive=True))
     return []
+
+
+def running(process, what):
+    """Return the processes below one whose command line has ``what``."""
+    found = []
+    for one in below(process):
+        with suppress(psutil.Error):
+            found += [one] * (what in " ".join(one.cmdline()))
+    return found
 
 
 def ended(*pids, seconds=30):

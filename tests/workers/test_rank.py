@@ -70,10 +70,7 @@ def test_ranks_go_with_their_scheduler_whatever_they_do(mpirun, scheduler, tmp_p
                 assert all(worker["host"] == "127.0.0.1" for worker in workers)
                 pids = set(client.run(os.getpid).values())
                 fire_and_forget(client.submit(hold, begun, pure=False))
-                deadline = time.monotonic() + 30
-                while not begun.exists():
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
+                until(begun.exists, seconds=30)
         finally:
             process.send_signal(way)
             gone = time.monotonic()

@@ -175,17 +175,10 @@ def check_betweenness(backend, directed, graphs, batch, weight):
 
 
 @BACKENDS
-@settings(max_examples=25, deadline=None)
-@given(zoo=zoos(st.just(1.0)))
-def test_unweighted_graphs_are_networkxs(backend, zoo):
-    check_all(backend, *zoo, weighted=False)
-
-
-@BACKENDS
-@settings(max_examples=25, deadline=None)
-@given(zoo=zoos(st.integers(1, 4).map(float)))
-def test_weighted_graphs_are_networkxs(backend, zoo):
-    check_all(backend, *zoo, weighted=True)
+@settings(max_examples=50, deadline=None)
+@given(zoo=zoos(st.integers(1, 4).map(float)), weighted=st.booleans())
+def test_graphs_are_networkxs(backend, zoo, weighted):
+    check_all(backend, *zoo, weighted=weighted)
 
 
 @FAST

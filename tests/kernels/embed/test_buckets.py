@@ -11,16 +11,6 @@ from penstock.kernels.cpu import buckets as cpu
 from penstock.kernels.naive import buckets as naive
 
 
-def random_graph(rng, nodes, edges, relations):
-    columns = {}
-    if relations:
-        columns["relations"] = rng.integers(0, relations, edges).astype(np.int32)
-        columns["weights"] = rng.random(edges, np.float32)
-    return CSR.from_edges(
-        rng.integers(0, nodes, edges), rng.integers(0, nodes, edges), nodes, **columns
-    )
-
-
 @settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**20),
@@ -33,7 +23,11 @@ def random_graph(rng, nodes, edges, relations):
 )
 def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, typed, groups):
     rng = np.random.default_rng(seed)
-    csr = random_graph(rng, nodes, edges, 5 if typed else 0)
+    columns = {}
+    if typed:
+        columns["relations"] = rng.integers(0, 5, edges).astype(np.int32)
+        columns["weights"] = rng.random(edges, np.float32)
+    csr = CSR.from_edges(*rng.integers(0, nodes, (2, edges)), nodes, **columns)
     # Some partitions may be empty, and first rows need not be 0.
     starts = np.sort(np.concatenate([[0, nodes], rng.integers(0, nodes + 1, n - 1)]))
     starts = starts.astype(np.int64)

@@ -1,4 +1,4 @@
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_naive_sums_are_products_with_a_sparse_matrix(values):
 
 @IDS
 @pytest.mark.parametrize("values", subsets(VALUES), ids="+".join)
-def test_sums_equal_naive(backend, index, values):
+def test_sums_and_transposes_equal_naive(backend, same, index, values):
     block = make_block(40, 60, dtype="float32", index=index, values=values)
     there, ours = backend.put(block), backend.module("aggregate")
     for width in WIDTHS:
@@ -78,6 +78,11 @@ def test_sums_equal_naive(backend, index, values):
         out = backend.put(np.full((40, width), 5, "float32"))
         ours.gather(there, backend.put(x), out, 3, 38)
         np.testing.assert_allclose(backend.get(out), truth, **TOLERANCE)
+    found, truth = ours.transpose(there), naive.transpose(block)
+    assert (found.rows, found.columns) == (60, 40)
+    same(
+        *(tuple(getattr(one, n) for n in ("indptr", "indices", *VALUES)) for one in (found, truth))
+    )
 
 
 @pytest.mark.parametrize("activation_", list(Activation), ids=lambda each: each.name)
@@ -158,18 +163,3 @@ def test_small_blocks_of_any_shape(backend, rows, columns, width, weighted, seed
         got, expected = (getattr(each, field.name) for each in transposed)
         assert (got is None) == (expected is None)
         np.testing.assert_array_equal(backend.get(got), expected)
-
-
-@IDS
-def test_transposes_equal_naive(backend, same, index):
-    for values in ([], VALUES):
-        block = make_block(40, 60, dtype="float32", index=index, values=values)
-        if values:
-            block = replace(block, diagonal=normal(40, "float32"))
-        found = backend.module("aggregate").transpose(backend.put(block))
-        truth = naive.transpose(block)
-        assert (found.rows, found.columns) == (60, 40)
-        same(
-            tuple(getattr(found, name) for name in ["indptr", "indices", *VALUES]),
-            tuple(getattr(truth, name) for name in ["indptr", "indices", *VALUES]),
-        )

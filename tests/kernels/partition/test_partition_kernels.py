@@ -5,12 +5,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.csgraph import connected_components
 
 from penstock.csr import CSR
-from penstock.kernels.cpu import adjacency, components, greedy, halo, refine, streaming
+from penstock.kernels.cpu import adjacency, greedy, halo, refine, streaming
 from penstock.kernels.naive import adjacency as naive_adjacency
-from penstock.kernels.naive import components as naive_components
 from penstock.kernels.naive import greedy as naive_greedy
 from penstock.kernels.naive import halo as naive_halo
 from penstock.kernels.naive import refine as naive_refine
@@ -65,41 +63,6 @@ def test_neighbours_both_ways_are_scipys(csr, data):
         indptr, indices = symmetric(kernels, csr, cut)
         np.testing.assert_array_equal(indptr, pattern.indptr)
         np.testing.assert_array_equal(indices, pattern.indices)
-
-
-# -- components --------------------------------------------------------------------------------
-
-
-def by_scipy(csr):
-    _, labels = connected_components(matrix(csr), directed=False)
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
-
-
-def labels_of(kernels, pieces, rows):
-    parent = kernels.new_forest(rows)
-    for piece in pieces:
-        kernels.union_rows(parent, piece.indptr, piece.indices, piece.first_row)
-    return kernels.component_labels(parent)
-
-
-@settings(max_examples=30, deadline=None)
-@given(graphs(), st.data())
-def test_components_are_scipys_whatever_the_cut(csr, data):
-    cut = data.draw(st.integers(0, csr.rows))
-    for kernels in (naive_components, components):
-        labels = labels_of(kernels, in_two(csr, cut), csr.rows)
-        np.testing.assert_array_equal(labels, by_scipy(csr))
-        assert labels.dtype == np.int32
-
-
-def test_a_long_path_given_backwards_stays_fast():
-    # Without path halving this is quadratic: 10^10 steps.
-    nodes = 100_000
-    csr = CSR.from_edges(np.arange(1, nodes), np.arange(nodes - 1), nodes)
-    starts = range(nodes - 1000, -1, -1000)
-    labels = labels_of(components, (csr.row_range(n, n + 1000) for n in starts), nodes)
-    assert np.all(labels == 0)
 
 
 # -- by load -----------------------------------------------------------------------------------
@@ -183,14 +146,6 @@ def test_refining_cuts_less_within_the_bound_and_balancing_lifts_no_part(problem
 # -- the halo ----------------------------------------------------------------------------------
 
 
-def local_numbers(parts, rank):
-    """Number the nodes of ``rank`` first, then those of the others, part by part."""
-    order = np.lexsort([np.arange(len(parts)), parts, parts != rank])
-    local = np.empty(len(parts), np.int32)
-    local[order] = np.arange(len(parts))
-    return local
-
-
 @settings(max_examples=30, deadline=None)
 @given(graphs(60, 120), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_local_rows_are_the_naive_ones(csr, k, seed):
@@ -199,7 +154,10 @@ def test_local_rows_are_the_naive_ones(csr, k, seed):
     counts = np.bincount(parts, minlength=k)
     own, counts[rank] = counts[rank], 0
     bounds = (own + np.cumsum(counts) - counts).astype(np.int32)
-    arguments = csr.indptr, csr.indices, local_numbers(parts, rank), bounds, seed % 3 > 0
+    # Nodes of the rank are numbered first, then those of the others, part by part.
+    local = np.empty(len(parts), np.int32)
+    local[np.lexsort([np.arange(len(parts)), parts, parts != rank])] = np.arange(len(parts))
+    arguments = csr.indptr, csr.indices, local, bounds, seed % 3 > 0
     for fast, slow in zip(
         halo.local_rows(*arguments), naive_halo.local_rows(*arguments), strict=True
     ):

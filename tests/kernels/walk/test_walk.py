@@ -244,7 +244,9 @@ def check_chances(rows, rules, paths):
         now = when.get((previous, node), NEVER)
         taken[node, previous, step, now][target] = count
     statistic, freedom = 0.0, 0
-    allowed = {*weighed(rows)}
+    ends = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)), rows.indices
+    some = np.ones(len(rows.indices), bool) if rows.weights is None else rows.weights > 0
+    allowed = {*zip(*(end[some].tolist() for end in ends), strict=True)}
     for (node, previous, step, now), counts in taken.items():
         if counts.total() < ENOUGH and len(rows.indptr) > HUB:  # too many to compute, and too rare
             assert all((node, target) in allowed for target in counts)
@@ -271,13 +273,6 @@ def check_chances(rows, rules, paths):
         freedom += bins - 1
     assert freedom > 3
     assert stats.chi2.sf(statistic, freedom) > 1e-6
-
-
-def weighed(rows):
-    """Return the ends of edges that have weight."""
-    sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
-    some = np.ones(len(sources), bool) if rows.weights is None else rows.weights > 0
-    return zip(sources[some].tolist(), rows.indices[some].tolist(), strict=True)
 
 
 def once(rows):

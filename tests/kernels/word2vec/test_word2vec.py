@@ -246,15 +246,11 @@ def test_blocks_in_order_give_the_same_vectors_however_they_are_cut():
     assert (found.pairs, found.words, found.kept) == (total.pairs, total.words, total.kept)
 
 
-def planted(rng):
-    """Return sentences of words of one of four topics each, and their counts."""
-    lists = [rng.integers(0, 25, 40) + 25 * rng.integers(4) for _ in range(2500)]
-    return lists, np.bincount(np.concatenate(lists), minlength=100)
-
-
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_words_of_a_topic_are_close(threads):
-    lists, counts = planted(np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    lists = [rng.integers(0, 25, 40) + 25 * rng.integers(4) for _ in range(2500)]
+    counts = np.bincount(np.concatenate(lists), minlength=100)
     rules, noise = Word2vecRules(seed=4), noise_of(counts)
     vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
     losses = [

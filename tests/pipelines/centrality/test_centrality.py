@@ -18,21 +18,6 @@ from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.sources import Shares, error_bound, sample_size
 
 
-def read(path, key="nodes"):
-    """Return a table by (graph, node), or by node, of a directory of centralities."""
-    rows = pq.read_table(path / key).to_pylist()
-    by = {
-        "nodes": ("graph_id", "node"),
-        "graphs": ("graph_id",),
-        "edges": ("graph_id", "source", "target"),
-    }
-    return {tuple(row[name] for name in by[key] if name in row): row for row in rows}
-
-
-def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
-
-
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     """One graph of NetworkX, and its directory; isolated nodes are in the node table."""
@@ -64,10 +49,11 @@ def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endp
             return [population[i] for i in np.sort(drawn)]
 
     wanted = nx.betweenness_centrality(graph, k=40, seed=Drawn(), **options)
-    found = read(tmp_path / "out")
-    close([found[n,]["betweenness"] for n in graph], [wanted[n] for n in graph])
+    found = {row["node"]: row for row in pq.read_table(tmp_path / "out/nodes").to_pylist()}
+    values = [found[n]["betweenness"] for n in graph]
+    np.testing.assert_allclose(values, [wanted[n] for n in graph], rtol=1e-9, atol=1e-12)
     exact = nx.closeness_centrality(graph)
-    values = np.array([found[n,]["closeness"] for n in graph])
+    values = np.array([found[n]["closeness"] for n in graph])
     assert np.corrcoef(values, [exact[n] for n in graph])[0, 1] > 0.9
 
 

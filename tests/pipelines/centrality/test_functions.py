@@ -7,6 +7,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from graphs import write_graph
 
 import penstock
 from penstock import CSR, Graph
@@ -35,14 +36,10 @@ def as_csr(matrix):
     return CSR(rows.indptr.astype(np.int64), rows.indices, weights=rows.data.astype(np.float64))
 
 
-def directory(path, graph, shard_edges=40, names=None):
-    with Graph.create(path) as writer:
-        writer.edges(csr_of(graph), shard_edges=shard_edges)
-        writer.nodes(pa.array(names or [f"n{node}" for node in graph]))
-        writer.manifest = writer.manifest.__class__(
-            **{**vars(writer.manifest), "directed": graph.is_directed()}
-        )
-    return path
+def directory(path, graph, names=None):
+    names = pa.array(names or [f"n{node}" for node in graph])
+    about = {"shard_edges": 40, "directed": graph.is_directed()}
+    return write_graph(path, csr_of(graph), names, **about).path
 
 
 def every_form(tmp_path, graph):
@@ -279,9 +276,7 @@ def test_shards_and_in_edges_beyond_memory_change_nothing(tmp_path):
         "rmat", tmp_path / "one", scale=16, undirected=False, weights="1,3", quiet=True
     )
     one = Graph.open(tmp_path / "one")
-    with Graph.create(tmp_path / "many") as writer:
-        writer.edges(one.csr(), shard_edges=1 << 17)
-        writer.nodes(one.user_ids())
+    write_graph(tmp_path / "many", one.csr(), one.user_ids(), shard_edges=1 << 17)
     given = {"metrics": "pagerank,component", "weighted": True, "tol": 1e-12}
     whole = run(tmp_path / "one", tmp_path / "whole", **given)
     # Nodes fit in a sixteenth of this, in-edges do not.

@@ -426,44 +426,29 @@ def test_weights_whose_sums_overflow(tmp_path):
 # -- one rule a metric, whatever the input ----------------------------------------------------
 
 
-def _networkx(_folder, edges, graph, _directed):
-    return graph
+DOORS = ["networkx", "parquet", "edge lists", "edges", "adjacency", "etl", "etl keep"]
 
 
-def _parquet(folder, edges, _graph, _directed):
-    pq.write_table(table_of([(0, *edge) for edge in edges]), folder / "e.parquet")
-    return folder / "e.parquet"
-
-
-def _edge_list(folder, edges, _graph, _directed):
-    return lists(folder / "lists", {"g.txt": "".join(f"{a} {b} {w}\n" for a, b, w in edges)})
-
-
-def _json_edges(folder, edges, _graph, _directed):
-    (folder / "g.jsonl").write_text(json.dumps({"edges": edges}))
-    return folder / "g.jsonl"
-
-
-def _json_adjacency(folder, _edges, graph, _directed):
-    (folder / "g.jsonl").write_text(json.dumps(nx.adjacency_data(graph)))
-    return folder / "g.jsonl"
-
-
-def _etl(folder, edges, _graph, directed, duplicates="sum"):
-    pq.write_table(table_of(edges, ("source", "target", "weight")), folder / "e.parquet")
-    given = {"directed": directed, "self_loops": "keep", "duplicates": duplicates}
-    etl(folder / "e.parquet", folder / "g", **given)
-    return folder / "g"
-
-
-def _etl_keep(*given):
-    return _etl(*given, duplicates="keep")
+def through(door, folder, edges, graph, directed):
+    """Write a graph as a door takes it."""
+    if door.startswith("etl"):
+        pq.write_table(table_of(edges, ("source", "target", "weight")), folder / "e.parquet")
+        given = {"directed": directed, "self_loops": "keep"}
+        given["duplicates"] = "keep" if door == "etl keep" else "sum"
+        etl(folder / "e.parquet", folder / "g", **given)
+        return folder / "g"
+    if door == "parquet":
+        pq.write_table(table_of([(0, *edge) for edge in edges]), folder / "e.parquet")
+        return folder / "e.parquet"
+    if door == "edge lists":
+        return lists(folder / "lists", {"g.txt": "".join(f"{a} {b} {w}\n" for a, b, w in edges)})
+    return lines_of(
+        folder / "g.jsonl", [{"edges": edges} if door == "edges" else nx.adjacency_data(graph)]
+    )
 
 
 @pytest.mark.parametrize(("directed", "weighted"), [(False, True), (True, False)])
-@pytest.mark.parametrize(
-    "door", [_networkx, _parquet, _edge_list, _json_edges, _json_adjacency, _etl, _etl_keep]
-)
+@pytest.mark.parametrize("door", DOORS)
 def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
     tmp_path, door, weighted, directed
 ):
@@ -471,19 +456,20 @@ def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
     edges += [(2, 2, 1.0), (2, 3, 0.5), (3, 2, 0.5), (3, 4, 4.0)]
     graph = (nx.MultiDiGraph if directed else nx.MultiGraph)()
     graph.add_weighted_edges_from(edges)
-    source, weight = door(tmp_path, edges, graph, directed), "weight" if weighted else None
+    weight = "weight" if weighted else None
+    source = graph if door == "networkx" else through(door, tmp_path, edges, graph, directed)
     metrics = ["pagerank", "closeness"]
-    if door is _etl and weighted:
+    if door == "etl" and weighted:
         metrics = ["pagerank"]  # lengths are added, too
-    elif door is _etl:
+    elif door == "etl":
         graph = (nx.DiGraph if directed else nx.Graph)(graph)
     given = {"metrics": ",".join(metrics), "weighted": weighted}
-    if door is _networkx:
+    if door == "networkx":
         found = centrality(source, **given)
     else:
-        if door not in (_etl, _etl_keep):
+        if not door.startswith("etl"):
             given["directed"] = directed
-        if door is _edge_list:
+        if door == "edge lists":
             given["format"] = "edgelists"
         centrality(source, tmp_path / "out", **given)
         table = pq.read_table(tmp_path / "out/nodes")
@@ -499,11 +485,8 @@ def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
 
 def test_communities_add_parallel_edges(tmp_path):
     edges = [(0, 1)] * 5 + [(1, 2)] + [(2, 3)] * 5 + [(3, 0)]
-    centrality(
-        _parquet(tmp_path, [(*ends, 1.0) for ends in edges], None, None),
-        tmp_path / "out",
-        metrics="leiden",
-    )
+    pq.write_table(table_of([(0, *ends, 1.0) for ends in edges]), tmp_path / "e.parquet")
+    centrality(tmp_path / "e.parquet", tmp_path / "out", metrics="leiden")
     wanted = centrality(nx.MultiGraph(edges), metrics="leiden")
     found = pq.read_table(tmp_path / "out/graphs")["modularity"].to_pylist()
     assert found == pytest.approx([wanted["modularity"]])

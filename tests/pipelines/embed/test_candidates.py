@@ -8,6 +8,8 @@ from embed_runs import values
 from penstock import Graph, embed, etl
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.pipelines.cli import run as penstock
+from penstock.workers.embed.initial import fill_nodes
+from penstock.workers.embed.spec import Training
 
 USERS, ITEMS = 60, 25
 
@@ -41,7 +43,7 @@ def run(shop, tmp_path_factory):
 
 
 def tail_ranks(shop, run, allowed):
-    """Return the filtered ranks of tails among allowed(relation), by DistMult's definition."""
+    """Return the filtered ranks of tails among those allowed, by DistMult's definition."""
     graph = Graph.open(shop)
     nodes, relations = embed.vectors(run), embed.vectors(run, relations=True)
     values, names = np.asarray(nodes.values, np.float64), graph.manifest.relations or ()
@@ -58,7 +60,7 @@ def tail_ranks(shop, run, allowed):
     ranks = []
     for h, r, t in held["test"]:
         scores = (values[h] * np.asarray(relations[names[r]], np.float64)) @ values.T
-        among = [n for n in allowed(r) if n != t and (h, r, n) not in known]
+        among = [n for n in allowed if n != t and (h, r, n) not in known]
         ranks.append(1 + sum(scores[n] > scores[t] for n in among))
     return ranks
 
@@ -74,7 +76,7 @@ def test_answers_are_ranked_among_candidates(shop, run, tmp_path, how):
     given = str(tmp_path / "items.txt") if how == "file" else how
     found = embed.evaluate(run, filtered=True, candidates=given)
     assert found.candidates == len(chosen)
-    wanted = tail_ranks(shop, run, lambda relation: chosen)
+    wanted = tail_ranks(shop, run, chosen)
     assert found.tail["mr"] == pytest.approx(np.mean(wanted), rel=1e-3)
     assert found.tail["mrr"] == pytest.approx(np.mean(1 / np.array(wanted)), rel=1e-3)
 
@@ -150,7 +152,9 @@ def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path,
     ids = graph.user_ids().to_pylist()
     others = [n for n, one in enumerate(ids) if one.startswith("other")]
     alone = [n for n, one in enumerate(ids) if one in {f"user:u{n}" for n in range(80, 120)}]
-    begun = fill(given.get("model", "distmult"), len(ids))
+    begun = np.empty((len(ids), 8), np.float32)
+    scale = Training(model=given.get("model", "distmult"), dim=8).scale
+    fill_nodes(0, np.arange(len(ids)), begun, scale)
     moved = [np.any(values(tmp_path / one)[0] != begun, axis=1) for one in "ab"]
     assert not moved[0][others].any()
     assert moved[1][others].mean() > 0.5
@@ -162,16 +166,6 @@ def test_negatives_have_the_types_that_their_relation_leads_to(market, tmp_path,
     for wrong in ({"negatives": "all"}, {"optimizer": "adam"}):
         with pytest.raises(UsageError):
             trained(market, tmp_path / "c", candidates="by-relation", **wrong)
-
-
-def fill(model, nodes):
-    """Return the vectors that nodes begin with."""
-    from penstock.workers.embed.initial import fill_nodes
-    from penstock.workers.embed.spec import Training
-
-    begun = np.empty((nodes, 8), np.float32)
-    fill_nodes(0, np.arange(nodes), begun, Training(model=model, dim=8).scale)
-    return begun
 
 
 def test_candidates_that_match_nothing(shop, run, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from embed_runs import values
+from graphs import write_graph
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl
 from penstock.errors import InputError, UsageError
@@ -96,9 +97,8 @@ def test_a_warm_start_begins_where_the_other_run_ended(trained, graph, tmp_path)
     options = {"dim": 16, "batch": 200, "epochs": 1}
     warm = embed.train(graph, tmp_path / "warm", init=run, **options)
     for name, value in (("dim", 12), ("reciprocal", False)):
-        with pytest.raises(UsageError) as error:
+        with pytest.raises(UsageError, match=name):
             embed.train(graph, tmp_path / "other", init=run, **{**options, name: value})
-        assert name in str(error.value)
     with pytest.raises(UsageError):
         embed.train(graph, tmp_path / "warm", resume=True, **options)
     own = shutil.copytree(run, tmp_path / "own")  # and in its place
@@ -175,9 +175,8 @@ def test_unknown_nodes_and_relations_are_counted_and_listed(trained, tmp_path):
     assert (found.edges, found.skipped) == (1, 13)
     for data in (b"e1\tr0\n", b"\xff\xfe\t\xff\n"):
         path.write_bytes(data)
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError, match=path.name):
             embed.evaluate(run, triples=path)
-        assert path.name in str(error.value)
 
 
 def test_another_graph_is_matched_by_id(trained, graph, tmp_path):
@@ -191,20 +190,15 @@ def test_another_graph_is_matched_by_id(trained, graph, tmp_path):
         names[at] = ids[old]
     csr = graph.csr()
     heads = np.repeat(np.arange(len(ids)), np.diff(csr.indptr))
-    with Graph.create(tmp_path / "g") as writer:
-        columns = {"relations": csr.relations}
-        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
-        writer.nodes(names)
-        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    columns, about = {"relations": csr.relations}, {"relations": graph.manifest.relations}
+    renumbered = CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns)
+    write_graph(tmp_path / "g", renumbered, names, **about)
     options = {"split": "train", "sample": None}
     ours = embed.evaluate(run, graph=tmp_path / "g", **options)
     theirs = embed.evaluate(run, **options)
     assert ours.scores["mrr"] == pytest.approx(theirs.scores["mrr"], abs=1e-12)
     names[3] = "stranger"
-    with Graph.create(tmp_path / "g2") as writer:
-        writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
-        writer.nodes(names)
-        writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
+    write_graph(tmp_path / "g2", renumbered, names, **about)
     with pytest.raises(InputError):
         embed.evaluate(run, graph=tmp_path / "g2", **options)
 

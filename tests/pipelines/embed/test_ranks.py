@@ -1,7 +1,5 @@
 """``penstock embed train -k K``: ranks of a world that mpiexec starts, and what they leave."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from embed_runs import values
@@ -43,16 +41,3 @@ def test_what_two_ranks_write_is_read_by_all(graph, tmp_path, more):
     assert warm.trained.known == {"nodes": 400, "relations": 6, "means": 0}
     with pytest.raises(UsageError):
         embed.train(graph, run, resume=True, **options)
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_ranks_share_an_evaluation(trained):
-    run, _ = trained
-    for more in (
-        {"filtered": True, "split": "valid", "candidates": 50, "sample": 101, "seed": 3},
-        {"sample": 1, "seed": 1},  # one rank has no edge
-    ):
-        alone = embed.evaluate(run, **more)
-        shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
-        assert replace(shared, seconds=alone.seconds) == alone

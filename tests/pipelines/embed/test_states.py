@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from embed_runs import same
+from graphs import write_graph
 
-from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
+from penstock import CSR, ClusterSpec, embed, etl, generate
 from penstock.errors import (
     CorruptFile,
     GraphError,
@@ -109,9 +110,8 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
         mine / "checkpoints/best.safetensors",
         lambda body: body["about"].update(note="trained further"),
     )
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=str(mine)):
         embed.train(graph, tmp_path / "run", resume=True, **options)
-    assert str(mine) in str(error.value)
 
 
 def test_a_line_that_was_cut_off_is_dropped(graph, tmp_path):
@@ -135,9 +135,8 @@ def test_ids_of_other_nodes_are_refused_and_written_again(mine, graph, tmp_path)
         lambda: embed.vectors(mine),
         lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16),
     ):
-        with pytest.raises(CorruptFile) as error:
+        with pytest.raises(CorruptFile, match=path.name):
             does()
-        assert path.name in str(error.value)
     embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True)
     assert pq.read_table(path).equals(before)
 
@@ -163,13 +162,11 @@ def test_places_that_are_not_there_are_refused(graph, tmp_path):
     places = np.load(path)
     places[3] = 10**6
     np.save(path, places)
-    with pytest.raises(CorruptFile) as error:
+    with pytest.raises(CorruptFile, match=path.name):
         embed.export(run, tmp_path / "v")
-    assert path.name in str(error.value)
     path.unlink()  # without it every vector would get another node's id
-    with pytest.raises(MissingFile) as error:
+    with pytest.raises(MissingFile, match=path.name):
         embed.export(run, tmp_path / "v")
-    assert path.name in str(error.value)
 
 
 # -- other graphs, and none ------------------------------------------------------------------------
@@ -180,10 +177,7 @@ def test_ids_of_another_type_are_compared_as_text(tmp_path):
     ends = rng.integers(0, 40, (2, 400))
     csr = CSR.from_edges(*ends, 40, relations=rng.integers(0, 2, 400).astype(np.int32))
     for name, ids in (("number", list(range(40))), ("text", [*map(str, range(39)), "new"])):
-        with Graph.create(tmp_path / name) as writer:
-            writer.edges(csr)
-            writer.nodes(ids)
-            writer.manifest = replace(writer.manifest, relations=("a", "b"))
+        write_graph(tmp_path / name, csr, ids, relations=("a", "b"))
     small = {**SMALL, "batch": 50, "epochs": 1}
     for one, other in (("number", "text"), ("text", "number")):
         embed.train(tmp_path / one, tmp_path / f"{one}-run", **small)

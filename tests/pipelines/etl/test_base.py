@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +12,10 @@ import pytest
 from penstock import Graph, etl
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
+from penstock.pipelines.etl.job import EtlJob
 
 PLAIN = {"relation": "none"}  # the tables have columns that are found by their names
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "weighted": PLAIN | {"self_loops": "keep"},
     "listed first": PLAIN | {"duplicates": "first", "directed": True},
     "relations": {"weight": "none"},
@@ -25,7 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "types": {"source_type": "user", "target_type": "item"},
     "random": {"relabel": "random", "seed": 3},
 }
-TRIMMED: dict[str, dict[str, Any]] = {
+TRIMMED = {
     "of some degree": PLAIN | {"min_degree": 3},
     "one component": {"largest_component": True},
     "by degree": {"relabel": "degree"},
@@ -33,7 +33,7 @@ TRIMMED: dict[str, dict[str, Any]] = {
 }
 
 
-def table(random: np.random.Generator, rows: int, first: int = 0, ids: int = 60) -> pd.DataFrame:
+def table(random, rows, first=0, ids=60):
     ends = (random.random((rows, 2)) ** 2 * ids).astype(np.int64) + first
     return pd.DataFrame(
         {
@@ -46,12 +46,12 @@ def table(random: np.random.Generator, rows: int, first: int = 0, ids: int = 60)
     )
 
 
-def save(folder: Path, name: str, frame: pd.DataFrame) -> Path:
+def save(folder, name, frame):
     frame.to_parquet(folder / f"{name}.parquet")
     return folder / f"{name}.parquet"
 
 
-def content(graph: Graph) -> tuple[Counter[tuple[Any, ...]], dict[Any, tuple[Any, ...]]]:
+def content(graph):
     """Return the edges by the user's ids, and what each node that is not isolated has."""
     ids = graph.user_ids().to_pylist()
     csr = graph.csr()
@@ -81,7 +81,7 @@ def content(graph: Graph) -> tuple[Counter[tuple[Any, ...]], dict[Any, tuple[Any
     return edges, dict.fromkeys(joined, ())
 
 
-def stays(before: Graph, after: Graph) -> None:
+def stays(before, after):
     """Every node that both graphs have keeps its id, unless ids beyond the end are gone."""
     old, new = before.user_ids().to_pylist(), after.user_ids().to_pylist()
     assert len(set(new)) == len(new)
@@ -92,7 +92,7 @@ def stays(before: Graph, after: Graph) -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *TRIMMED])
-def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path, kind: str):
+def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind):
     options = {**KINDS, **TRIMMED}[kind]
     random = np.random.default_rng(len(kind))
     before = table(random, 400)
@@ -117,7 +117,7 @@ def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path, kind: str):
+def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind):
     options = KINDS[kind]
     random = np.random.default_rng(len(kind))
     before, new = table(random, 400), table(random, 40, 40)
@@ -157,9 +157,7 @@ def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path: Path
         assert (changes["added"], changes["removed"]) == (len(new), len(before) - len(left))
 
 
-def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_path: Path):
-    from penstock.pipelines.etl.job import EtlJob
-
+def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_path):
     random = np.random.default_rng(5)
     ends = random.integers(0, 20_000, (60_000, 2))
     frame = pd.DataFrame({"src": ends[:, 0], "dst": ends[:, 1]})
@@ -170,37 +168,26 @@ def test_only_shards_that_changed_are_written_and_links_outlive_their_base(tmp_p
         patched.setattr(EtlJob, "bin_edges", 8_000)
         etl(tmp_path / "before.parquet", tmp_path / "g0")
         etl(tmp_path / "after.parquet", tmp_path / "g1", base=tmp_path / "g0")
-        run(
-            [
-                "etl",
-                str(tmp_path / "g2"),
-                "--base",
-                str(tmp_path / "g0"),
-                "--add",
-                str(tmp_path / "new.parquet"),
-                "--quiet",
-            ]
-        )
+        words = f"etl {tmp_path}/g2 --base {tmp_path}/g0 --add {tmp_path}/new.parquet --quiet"
+        assert run(words.split()) == 0
     shards = len(Graph.open(tmp_path / "g0").manifest.shards)
     for name in ("g1", "g2"):
         files = list((tmp_path / name).rglob("shards/*/*.npy"))
         linked = [p for p in files if p.stat().st_nlink > 1]
         assert shards > 10
         assert 2 * (shards - 2) <= len(linked) < len(files)
-    import shutil
-
     shutil.rmtree(tmp_path / "g0")
     for name in ("g1", "g2"):
         Graph.open(tmp_path / name, verify=True).validate()
     assert content(Graph.open(tmp_path / "g1")) == content(Graph.open(tmp_path / "g2"))
 
 
-def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Path):
+def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path):
     frame = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [1, 2, 3, 2], "relation": list("aabb")})
     etl(save(tmp_path, "before", frame), tmp_path / "g0", directed=False)
     gone = pd.DataFrame({"src": [1, 3, 9, 0], "dst": [0, 1, 2, 1], "relation": list("aaac")})
     given = save(tmp_path, "gone", gone)
-    options: dict[str, Any] = {"base": tmp_path / "g0", "remove": [given]}
+    options = {"base": tmp_path / "g0", "remove": [given]}
     report = etl([], tmp_path / "g1", **options)
     assert (report.removed, report.not_removed) == (1, 3)
     changed = Graph.open(tmp_path / "g1")
@@ -222,10 +209,10 @@ def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path: Pat
         ("time", {}),
     ],
 )
-def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: str, options: dict[str, Any]):
+def test_a_base_of_another_kind_is_refused(tmp_path, change, options):
     random = np.random.default_rng(1)
     frame = table(random, 50)
-    given: dict[str, Any] = {"time": "time", "directed": False}
+    given = {"time": "time", "directed": False}
     etl(save(tmp_path, "before", frame), tmp_path / "g0", **given)
     renamed = frame.rename(columns={change: "other"} if change != "src" else {})
     after = save(tmp_path, "after", renamed)
@@ -238,7 +225,7 @@ def test_a_base_of_another_kind_is_refused(tmp_path: Path, change: str, options:
     assert not (tmp_path / "g1").exists()
 
 
-def test_new_nodes_need_the_values_that_others_have(tmp_path: Path):
+def test_new_nodes_need_the_values_that_others_have(tmp_path):
     nodes = pd.DataFrame({"id": np.arange(50), "label": np.arange(50) % 3})
     nodes["split"] = np.where(nodes.id % 3, "train", "test")
     nodes[["x0", "x1"]] = np.random.default_rng(0).normal(size=(50, 2))
@@ -266,7 +253,7 @@ def test_new_nodes_need_the_values_that_others_have(tmp_path: Path):
     assert not (tmp_path / "g3").exists()
 
 
-def people(random: np.random.Generator, ids: np.ndarray, classes: str) -> pd.DataFrame:
+def people(random, ids, classes):
     frame = pd.DataFrame({"id": ids, "class": random.choice([*classes, None], len(ids))})
     frame["value"] = np.where(random.random(len(ids)) < 0.8, random.normal(size=len(ids)), np.nan)
     frame["lists"] = [[*random.choice([*classes], 2)] for _ in ids]
@@ -278,7 +265,7 @@ def people(random: np.random.Generator, ids: np.ndarray, classes: str) -> pd.Dat
     return frame
 
 
-def of_nodes(graph: Graph) -> dict[Any, tuple[Any, ...]]:
+def of_nodes(graph):
     """Return what each node has, by its user's id; classes by name."""
     about, columns = graph.manifest, [graph.features().tolist()]
     names = ("label",) * (about.labels is not None) + ("split",) * bool(about.splits)
@@ -291,7 +278,7 @@ def of_nodes(graph: Graph) -> dict[Any, tuple[Any, ...]]:
     return dict(zip(graph.user_ids().to_pylist(), zip(*columns, strict=True), strict=True))
 
 
-VALUES: dict[str, dict[str, Any]] = {
+VALUES = {
     "classes": {"label": "class", "split": "split", "standardise": True},
     "lists of classes": {"label": "lists", "split_nodes": (0.5, 0.2, 0.3), "seed": 4},
     "values": {"label": "value", "unknown_nodes": "add"},
@@ -300,7 +287,7 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path: Path, kind: str) -> None:
+def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path, kind):
     """Over four days: values, new nodes with and without edges, edges only, values only."""
     random = np.random.default_rng(len(kind))
     given = {"feature_columns": ["x*"], "missing_features": "mean", "directed": True}
@@ -316,7 +303,7 @@ def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path: Path, kind: str) -
         late = {*new.src, *new.dst} - {*nodes.id} if kind != "values" else set()
         late.add(7000 + day)
         changed = pd.concat([changed, people(random, np.array([*late]), "abc")])
-        more: dict[str, Any] = {}
+        more = {}
         if day < 4:
             more |= {"add": [save(tmp_path, "new", new)], "remove": [save(tmp_path, "gone", gone)]}
             left = edges.merge(gone, how="left", on=["src", "dst"], indicator=True)
@@ -340,7 +327,7 @@ def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path: Path, kind: str) -
         assert len(found) == len(expected) or kind == "values"
 
 
-def test_a_table_of_nodes_goes_on_to_list_them(tmp_path: Path):
+def test_a_table_of_nodes_goes_on_to_list_them(tmp_path):
     ids = save(tmp_path, "ids", pd.DataFrame({"id": [0, 1, 2]}))
     edges = save(tmp_path, "edges", pd.DataFrame({"src": [0, 1], "dst": [1, 2]}))
     etl(edges, tmp_path / "g0", nodes=ids, directed=False)
@@ -352,7 +339,7 @@ def test_a_table_of_nodes_goes_on_to_list_them(tmp_path: Path):
             etl([], tmp_path / "g2", base=tmp_path / base, add=[outside])
 
 
-def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
+def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path):
     frame = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "relation": [10, 30, 30]})
     etl(save(tmp_path, "before", frame), tmp_path / "g0")
     new = save(tmp_path, "new", pd.DataFrame({"src": [3], "dst": [0], "relation": [20]}))
@@ -376,7 +363,7 @@ def test_relations_keep_their_numbers_and_new_ones_follow(tmp_path: Path):
     assert [sorted(one.csr().relations.tolist()) for one in found] == [[1, 1, 2], [1, 1], [0, 1, 2]]
 
 
-def test_held_out_files_are_numbered_as_the_graph_is(tmp_path: Path):
+def test_held_out_files_are_numbered_as_the_graph_is(tmp_path):
     edges = save(tmp_path, "e", pd.DataFrame({"src": [1, 2, 3], "dst": [2, 3, 4]}))
     held = save(tmp_path, "v", pd.DataFrame({"src": [1], "dst": [3]}))
     etl(edges, tmp_path / "g0", valid=held)
@@ -385,16 +372,16 @@ def test_held_out_files_are_numbered_as_the_graph_is(tmp_path: Path):
         assert content(Graph.open(tmp_path / name)) == content(Graph.open(tmp_path / "g0"))
 
 
-def test_changes_follow_the_rules_and_types_of_their_base(tmp_path: Path):
+def test_changes_follow_the_rules_and_types_of_their_base(tmp_path):
     random = np.random.default_rng(3)
     frame = table(random, 60).rename(columns={"weight": "amount"}).drop(columns="relation")
-    given: dict[str, Any] = {"weight": "amount", "time": "time", "since": 1, "directed": True}
+    given = {"weight": "amount", "time": "time", "since": 1, "directed": True}
     etl(save(tmp_path, "whole", frame.astype({"time": float})), tmp_path / "g0", **given)
     gone = tmp_path / "gone.csv"
     frame.loc[:9, ["src", "dst", "time"]].to_csv(gone, index=False)  # times look like integers
     new = save(tmp_path, "new", frame.loc[:9].astype({"time": float}))
     none = save(tmp_path, "none", frame.loc[:-1])
-    base: dict[str, Any] = {"base": tmp_path / "g0"}
+    base = {"base": tmp_path / "g0"}
     etl([], tmp_path / "less", remove=[gone], **base)
     left = frame.merge(
         frame.loc[:9, ["src", "dst", "time"]].drop_duplicates(), how="left", indicator=True
@@ -413,9 +400,9 @@ def test_changes_follow_the_rules_and_types_of_their_base(tmp_path: Path):
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_a_window_slides_over_changes_as_over_all_edges(tmp_path: Path, directed: bool):
+def test_a_window_slides_over_changes_as_over_all_edges(tmp_path, directed):
     frame = table(np.random.default_rng(0), 400).assign(time=np.arange(400) // 4)
-    given: dict[str, Any] = {"time": "time", "weight": "weight", "window": 30, "directed": directed}
+    given = {"time": "time", "weight": "weight", "window": 30, "directed": directed}
     given |= {"relation": "none"}
     etl(save(tmp_path, "g", frame[frame.time < 60]), tmp_path / "g0", until=60, **given)
     assert Graph.open(tmp_path / "g0").csr().times.min() == 30
@@ -432,11 +419,11 @@ def test_a_window_slides_over_changes_as_over_all_edges(tmp_path: Path, directed
     assert before.nodes <= based.num_nodes
 
 
-def test_a_window_has_an_end_and_a_length_in_the_unit_of_the_times(tmp_path: Path):
+def test_a_window_has_an_end_and_a_length_in_the_unit_of_the_times(tmp_path):
     days = pd.date_range("2026-11-01", periods=40)
     frame = pd.DataFrame({"src": np.arange(40), "dst": np.arange(1, 41), "time": days})
     edges = save(tmp_path, "edges", frame)
-    given: dict[str, Any] = {"time": "time", "until": "2026-12-01", "directed": True}
+    given = {"time": "time", "until": "2026-12-01", "directed": True}
     assert etl(edges, tmp_path / "g", window="10d", **given).edges == 10
     assert etl(edges, tmp_path / "h", window="36h", **given).edges == 1
     for bad in ("10", "d", "-3d", "0d", "3 weeks"):

@@ -1,6 +1,6 @@
 """Many small flows in a row: the growth of the process that runs them.
 
-    python -P tests/pipelines/flow/soak_flows.py [--flows 50] [--warm 6] [--kinds serve] [--json]
+    python -P tests/pipelines/flow/soak_flows.py [--flows 50] [--warm 6] [--kinds serve]
 
 functions   two Python functions as stages, in one process, by penstock.run_flow
 cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
@@ -219,7 +219,6 @@ def main() -> int:
     parser.add_argument("--flows", type=int, default=50, help="of each kind, when warm")
     parser.add_argument("--warm", type=int, default=6, help="flows that come before those")
     parser.add_argument("--kinds", nargs="+", default=["functions", "cluster", "serve"])
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = {}
     for kind in given.kinds:
@@ -227,15 +226,9 @@ def main() -> int:
         left = results[kind] = soak(kind, given.flows, given.warm)
         most = MOST | {"threads": THREADS.get(kind, 0)}
         over = {name for name, value in left.items() if value > most.get(name, 0)}
+        left["seconds"] = round((time.monotonic() - began) / (given.warm + given.flows), 2)
         left["ok"] = not over
-        if not given.json:
-            said = ", ".join(f"{value:g} {name}" for name, value in left.items() if name != "ok")
-            took = (time.monotonic() - began) / (given.warm + given.flows)
-            print(f"{kind}: {said}; {took:.2f} s a flow", flush=True)
-            if over:
-                print(f"  too many {' and '.join(sorted(over))}")
-    if given.json:
-        print(json.dumps(results, indent=1))
+    print(json.dumps(results, indent=1))
     return 0 if all(one["ok"] for one in results.values()) else 1
 
 

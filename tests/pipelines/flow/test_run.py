@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
-from made import make_outputs
+from made import make_outputs, make_record
 from processes import ended, launch, until
 
 from penstock.cluster.local import prepare_to_spawn
@@ -269,13 +269,6 @@ def test_a_flow_that_is_ended_takes_its_stages_along_and_runs_again(home, number
     assert report.stages["a"]["state"] == "done"
 
 
-def cut_off(folder, name):
-    """Make of a stage that has ended one that was killed just before that was noted."""
-    record = folder / f".flow/{name}.json"
-    body = json.loads(record.read_text())
-    record.write_text(json.dumps({"key": body["key"], "by": body["by"]}))
-
-
 @pytest.mark.slow
 def test_a_stage_that_was_interrupted_may_replace_an_older_output(home):
     text = KNOWLEDGE
@@ -284,8 +277,10 @@ def test_a_stage_that_was_interrupted_may_replace_an_older_output(home):
     path = flow(home, text)
     assert run_flow(path).state == "passed"
     trained = (home / "real/vectors/run.json").read_bytes()
-    for name in ("walks", "vectors"):
-        cut_off(home / "real", name)
+    for name in ("walks", "vectors"):  # killed just before their ends were noted
+        record = home / f"real/.flow/{name}.json"
+        body = json.loads(record.read_text())
+        record.write_text(json.dumps({"key": body["key"], "by": body["by"]}))
     again = run_flow(path)
     assert again.state == "passed", again.stages
     assert again.stages["walks"]["state"] == "done"
@@ -477,16 +472,10 @@ def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow
     assert night("ch", 500, 29).state == "failed"
 
 
-def keep_record(base, name, **more):
-    body = {"format": "penstock-run", "version": 1, "flow": "f", "series": "f", "seconds": 1}
-    body |= {"file": "f.yaml", "date": "2026-11-28", "began": "2026-11-28T04:00:00+00:00"}
-    (base / name).mkdir(parents=True)
-    (base / name / "run.json").write_text(json.dumps({**body, "state": "passed", **more}))
-
-
 def test_a_run_of_another_host_that_is_gone_was_killed(home):
-    keep_record(home / "runs", "f-20261128-040000", state="running", host="gone", process=1)
-    (home / "runs/f-20261128-040000/flow.yaml").touch()
+    folder = home / "runs/f-20261128-040000"
+    make_record(folder, series="f", state="running", host="gone", process=1)
+    (folder / "flow.yaml").touch()
     assert [one.state for one in all_runs(home / "runs")] == ["killed"]
 
 
@@ -502,7 +491,7 @@ def test_cleaning_keeps_the_newest_days_and_what_others_look_up(home):
         "20261129-050000": {"date": "2026-11-01", "series": "other"},
     }
     for name, more in days.items():
-        keep_record(base, f"f-{name}", **more)
+        make_record(base / f"f-{name}", **{"series": "f", **more})
     assert run(["runs", "clean", "--keep", "1", "--folder", str(base), "-q"]) == 0
     gone = set(days) - {one.name[2:] for one in all_runs(base)}
     assert gone == {"20261129-010000"}
@@ -515,8 +504,9 @@ def test_runs_are_ordered_and_compared_over_summer_time(home):
         ("f-20261025-023000", "2026-10-25T02:30:00+02:00", 1),
         ("f-20261025-021500", "2026-10-25T02:15:00+01:00", 2),
     ):
+        body = {"date": began[:10], "began": began, "series": "f"}
         stages = {"a": {"job": "walk", "state": "done", "metrics": {"m": value}}}
-        keep_record(base, name, date=began[:10], began=began, stages=stages)
+        make_record(base / name, stages=stages, **body)
     assert [one.name for one in all_runs(base)][-1] == "f-20261025-021500"
     now = {"flow": "f", "series": "f", "date": "2026-10-26", "began": "2026-10-26T02:00:00+01:00"}
     assert previous_metrics(RunRecord(base / "now", now), "a") == {"m": 2}

@@ -13,7 +13,7 @@ import pytest
 )
 def test_flows_in_a_row_leave_nothing(root, kind, warm, flows):
     """A few of each; benchmarks/results/soak.md has fifty."""
-    command = [sys.executable, "-P", str(root / "tests/pipelines/flow/soak_flows.py"), "--json"]
+    command = [sys.executable, "-P", str(root / "tests/pipelines/flow/soak_flows.py")]
     command += ["--kinds", kind, "--flows", str(flows), "--warm", str(warm)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode in (0, 1), done.stderr

@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from graphs import write_graph
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import PenstockWarning, UsageError
@@ -42,13 +42,10 @@ def ring(tmp_path):
         ends = np.arange(count)
         sources, targets = np.r_[ends, ends], np.r_[(ends + 1) % count, (ends - 1) % count]
         rng = np.random.default_rng(0)
-        with Graph.create(tmp_path / "ring") as writer:
-            writer.edges(CSR.from_edges(sources, targets, count))
-            split = np.where(in_split, rng.integers(0, 3, count), -1)
-            writer.nodes(label=label, split=split.astype(np.int8))
-            writer.features(rng.random((count, 5), np.float32))
-            writer.manifest = replace(writer.manifest, directed=False, **about)
-        return Graph.open(tmp_path / "ring")
+        split = np.where(in_split, rng.integers(0, 3, count), -1).astype(np.int8)
+        about |= {"nodes": {"label": label, "split": split}, "directed": False}
+        about["features"] = rng.random((count, 5), np.float32)
+        return write_graph(tmp_path / "ring", CSR.from_edges(sources, targets, count), **about)
 
     return make
 
@@ -95,18 +92,8 @@ def test_edges_of_another_kind_are_refused(tmp_path, first, other, refused):
     )
     edges.assign(when=ends).to_csv(tmp_path / "e.csv", index=False)
     nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b"), "x": ends / 40})
-    nodes.to_csv(tmp_path / "n.csv", index=False)
     for name, more in (("first", first), ("other", other)):
-        etl(
-            tmp_path / "e.csv",
-            tmp_path / name,
-            nodes=tmp_path / "n.csv",
-            label="kind",
-            feature_columns=("x",),
-            split_nodes=(0.5, 0.2, 0.3),
-            time="when",
-            **more,
-        )
+        graph_of(tmp_path, name, nodes, feature_columns=("x",), time="when", **more)
     weighted = bool(first.get("weight"))
     gnn.train(tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted)
     line = ["gnn", "evaluate", str(tmp_path / "run"), "--cluster", "threads"]
@@ -141,6 +128,14 @@ def test_classes_of_another_graph_are_found_by_name(ring, tmp_path, kind):
     assert (found.new_classes, found.scores["f1"][3]) == ({"new": 10}, 0)
 
 
+def graph_of(folder, name, nodes, **options):
+    """Make a graph of e.csv and of a table of nodes."""
+    nodes.to_csv(folder / f"{name}.csv", index=False)
+    given = {"nodes": folder / f"{name}.csv", "label": "kind", "split_nodes": (0.6, 0.2, 0.2)}
+    etl(folder / "e.csv", folder / name, **given, **options)
+    return folder / name
+
+
 @pytest.fixture
 def people(tmp_path):
     """Make a graph of a ring and of a node table with the columns that are named."""
@@ -152,16 +147,7 @@ def people(tmp_path):
     def make(name, *named):
         nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b")})
         chosen = nodes.assign(**{column: columns[column] for column in named})
-        chosen.to_csv(tmp_path / f"{name}.csv", index=False)
-        etl(
-            tmp_path / "e.csv",
-            tmp_path / name,
-            nodes=tmp_path / f"{name}.csv",
-            label="kind",
-            feature_columns=named,
-            split_nodes=(0.6, 0.2, 0.2),
-        )
-        return tmp_path / name
+        return graph_of(tmp_path, name, chosen, feature_columns=named)
 
     return make
 
@@ -198,14 +184,11 @@ def test_features_are_found_by_name(people, tmp_path):
 def test_another_graph_is_standardised_as_the_first(people, tmp_path):
     people("first", "age")
     frame = pd.read_csv(tmp_path / "first.csv")
-    options = {"nodes": tmp_path / "n.csv"}
     columns = {"feature_columns": ("age", "plan"), "standardise": True}
 
     def make(name, ages, plans, **more):
-        frame.assign(age=ages, plan=np.resize(plans, 50)).to_csv(tmp_path / "n.csv", index=False)
-        split = {"label": "kind", "split_nodes": (0.6, 0.2, 0.2)}
-        etl(tmp_path / "e.csv", tmp_path / name, **options, **split, **more)
-        return tmp_path / name
+        nodes = frame.assign(age=ages, plan=np.resize(plans, 50))
+        return graph_of(tmp_path, name, nodes, **more)
 
     today = make("today", frame.age, ["free", "pro"], **columns)
     gnn.train(today, tmp_path / "run", epochs=2, hidden=8)

@@ -1,7 +1,5 @@
 """Predictions with a base: those without one to the last bit, of which only some are computed."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +11,7 @@ from penstock.errors import InputError
 NODES, REACH = 1500, 4  # a ring in which each node has the next four as neighbours
 
 
-def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1, kinds=None):
+def write_tables(folder, *, moved=(), cut=(), more=(), copies=1, order=1, kinds=None):
     """Write the ring: nodes ``moved`` have other features, edges of ``cut`` are gone.
 
     copies  of each edge, of other weights; order: of the edges, -1: the last first
@@ -43,7 +41,7 @@ def write_tables(folder: Path, *, moved=(), cut=(), more=(), copies=1, order=1, 
     pq.write_table(pa.table(nodes), folder / "nodes.parquet")
 
 
-def make_graph(folder: Path, *, directed=False, base=None, **changes):
+def make_graph(folder, *, directed=False, base=None, **changes):
     write_tables(folder, **changes)
     table = {"nodes": folder / "nodes.parquet", "label": "label", "split": "split"}
     etl(
@@ -57,11 +55,11 @@ def make_graph(folder: Path, *, directed=False, base=None, **changes):
     )
 
 
-def table(out: Path) -> pa.Table:
+def table(out):
     return pq.read_table(out / "part-00000.parquet")
 
 
-def same(one: Path, other: Path) -> bool:
+def same(one, other):
     """Whether two outputs have the same rows, to the bit."""
     one, other = table(one), table(other)
     return one.schema.equals(other.schema) and one.equals(other)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from made import make_record
 
 
 class Page(HTMLParser):
@@ -130,14 +131,10 @@ def make_run(tmp_path, make_graph):
         safe = evil.replace("/", "")
         stages = {f"{safe}{name}": stage(f"{safe}{name}", *rest) for name, *rest in made}
         stages[f"{safe}model"]["gates"] = [gate]
-        folder = tmp_path / "runs" / f"f-20260101-00000{number}"
-        folder.mkdir(parents=True)
-        whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml"}
-        whole |= {"date": f"2026-01-0{number}", "began": f"2026-01-01T00:00:0{number}"}
-        whole |= {"state": "passed", "seconds": 12.5, "folder": str(out), "stages": stages}
+        whole = {"date": f"2026-01-0{number}", "began": f"2026-01-01T00:00:0{number}"}
+        whole |= {"seconds": 12.5, "folder": str(out), "stages": stages}
         whole["versions"] = {f"{evil}numpy": evil}
-        (folder / "run.json").write_text(json.dumps(whole | body))
-        (folder / "logs").mkdir()
+        folder = make_record(tmp_path / f"runs/f-20260101-00000{number}", **whole | body)
         (folder / "logs" / "model.log").write_text(f"epoch 1\n{evil}\n")
         return folder
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from made import make_outputs
+from made import make_outputs, make_record
 
+from penstock.graph import Graph
 from penstock.pipelines.cli import run as penstock
 from penstock.pipelines.flow.places import Place
 
@@ -19,13 +20,8 @@ EVIL = "</script><script>hit=1</script><img src=x onerror=hit=1>$$x$$\"'&\u2028"
 
 
 def record(base, number=1, **body):
-    folder = base / "runs" / f"f-20260101-00000{number}"
-    (folder / "logs").mkdir(parents=True)
-    whole = {"format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml"}
-    whole |= {"date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00"}
-    whole |= {"state": "passed", "seconds": 120.5}
-    (folder / "run.json").write_text(json.dumps(whole | body))
-    return folder
+    at = {"date": f"2026-01-0{number}", "began": f"2026-01-0{number}T04:30:00+00:00"}
+    return make_record(base / f"runs/f-20260101-00000{number}", **at | body)
 
 
 def publish(base, number, to):
@@ -167,13 +163,6 @@ def test_two_runs_are_compared(tmp_path, capsys):
 
 def test_a_flow_of_trainings(html, make_run, tmp_path):
     page = html(make_run())
-    _check_curves(page)
-    _check_times(page)
-    _check_evaluations(page)
-    _check_plane(page, tmp_path / "graph")
-
-
-def _check_curves(page):
     assert page.tables["model: loss"][:3] == [
         ["Epoch", "train", "valid", "test"],
         ["1", "1", "1.1", "1.2"],
@@ -186,24 +175,37 @@ def _check_curves(page):
     assert page.tables["vectors: throughput"][1] == ["1", "2000"]
     assert page.tables["model: accuracy"][2][1] == "0.5"
 
+    found = times(page)
+    assert list(found) == ["graph", "parts", "model", "vectors", "words", "score"]
+    for *each, whole in found.values():  # which they add up to
+        assert sum(float(value or 0) for value in each) == float(whole) == 4
+    # Starting and ending, computing, communication that is not hidden, steps, and the rest.
+    assert found["model"] == ["0.5", "1.2", "0.6", "", "1.7", "4"]
+    assert [row[1:] for row in page.rows if row[0].startswith("model:")] == [["0.02", "0.03"]]
+    assert [row[1:] for row in page.rows if row[0].startswith("parts:")] == [["0.5"]]
+
+    assert page.stages(page.tables)["score"] == 3
+    assert ["c0", "c1", "1"] in page.rows  # confused once
+    assert ["c0", "0.7"] in page.rows
+    assert "0.75" in [row[-1] for row in page.rows]
+    assert ["test", "0.225", "0.975124"] in page.rows  # at the best epoch
+
+    # Vectors lie on the plane of the singular vectors, coloured by label.
+    graph = Graph.open(tmp_path / "graph")
+    labels = np.asarray(graph.labels())
+    counted = [[f"c{i}", str((labels == i).sum())] for i in range(3)]
+    assert [row[:2] for row in page.tables["vectors: vectors"][1:]] == counted
+    expected = plane(np.random.default_rng(0).standard_normal((200, 6)).astype(np.float32))
+    points = points_of(page, "vectors: vectors")
+    for row, name in enumerate(graph.user_ids().to_pylist()):
+        np.testing.assert_allclose(points[f"{name} (c{labels[row]})"], expected[row], atol=1e-4)
+
 
 def times(page):
     """Return the seconds of each stage, by what took them: all of it is last."""
     rows = [row for row in page.rows if len(row) == 7 and row[2] + row[-1] != ""]
     numbers = [row for row in rows if all(re.fullmatch(r"[\d.]*", one) for one in row[1:])]
     return {row[0]: [*row[2:], row[1]] for row in numbers}
-
-
-def _check_times(page):
-    """The times add up to those of the stages."""
-    found = times(page)
-    assert list(found) == ["graph", "parts", "model", "vectors", "words", "score"]
-    for *each, whole in found.values():
-        assert sum(float(value or 0) for value in each) == float(whole) == 4
-    # Starting and ending, computing, communication that is not hidden, steps, and the rest.
-    assert found["model"] == ["0.5", "1.2", "0.6", "", "1.7", "4"]
-    assert [row[1:] for row in page.rows if row[0].startswith("model:")] == [["0.02", "0.03"]]
-    assert [row[1:] for row in page.rows if row[0].startswith("parts:")] == [["0.5"]]
 
 
 def test_what_has_changed_since_the_run(html, make_run, tmp_path):
@@ -225,14 +227,6 @@ def test_what_has_changed_since_the_run(html, make_run, tmp_path):
     assert page.tables["vectors: vectors"][1][:2] == ["all", "200"]  # without colours
 
 
-def _check_evaluations(page):
-    assert page.stages(page.tables)["score"] == 3
-    assert ["c0", "c1", "1"] in page.rows  # confused once
-    assert ["c0", "0.7"] in page.rows
-    assert "0.75" in [row[-1] for row in page.rows]
-    assert ["test", "0.225", "0.975124"] in page.rows  # at the best epoch
-
-
 # Pictures of vectors
 
 
@@ -250,21 +244,6 @@ def points_of(page, chart):
         for one in page.columns(chart)
         for label, x, y in zip(one["what"], one["x"], one["y"], strict=True)
     }
-
-
-def _check_plane(page, path):
-    """Vectors lie on the plane of the singular vectors, coloured by label."""
-    from penstock.graph import Graph
-
-    graph = Graph.open(path)
-    labels = np.asarray(graph.labels())
-    counted = [[f"c{i}", str((labels == i).sum())] for i in range(3)]
-    assert [row[:2] for row in page.tables["vectors: vectors"][1:]] == counted
-    expected = plane(np.random.default_rng(0).standard_normal((200, 6)).astype(np.float32))
-    points = points_of(page, "vectors: vectors")
-    for row, name in enumerate(graph.user_ids().to_pylist()):
-        found = points[f"{name} (c{labels[row]})"]
-        np.testing.assert_allclose(found, expected[row], atol=1e-4)
 
 
 def test_embeddings_of_predictions(html, make_graph, tmp_path):

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 import yaml
-from made import make_outputs
+from made import make_outputs, make_record
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow.records import all_runs
@@ -219,7 +219,10 @@ def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, mor
     """The hook of the file is called, or that of the last run if the file cannot be read."""
     flow = home / "flow.yaml"
     words = ["run", str(flow), "--scheduled", "zurich", "-q", "--no-report"]
-    keep_record(home, {"date": "2026-11-01", "flow": "flow", "series": "flow"}, flow.read_text())
+    body = {"date": "2026-11-01", "began": "2026-11-01T04:00:00+00:00", "stages": {}}
+    body |= {"flow": "flow", "series": "flow", "file": str(flow)}
+    record = make_record(home / "runs/flow-20261101-040000", **body)
+    (record / "flow.yaml").write_text(flow.read_text())
     flow.unlink() if text is None else flow.write_text(text)
     for count in (1, 2):
         code = run([*words, "--date", "2026-11-28", "--attempt", "3/3", *more])
@@ -229,16 +232,6 @@ def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, mor
         record = runs(home)[-1]
         assert record.body["error"]["what"]
         assert (record.body["flow"], record.date) == ("flow", "2026-11-28")
-
-
-def keep_record(home, body, text):
-    """Keep the record of a run that passed."""
-    folder = home / "runs/flow-20261101-040000"
-    folder.mkdir(parents=True)
-    (folder / "flow.yaml").write_text(text)
-    form = {"format": "penstock-run", "version": 1, "state": "passed", "stages": {}}
-    more = {"file": str(home / "flow.yaml"), "began": f"{body['date']}T04:00:00+00:00"}
-    (folder / "run.json").write_text(json.dumps({**form, **more, **body}))
 
 
 def test_a_run_that_has_not_passed_in_time_is_late(home):

@@ -3,7 +3,6 @@
 import json
 import shutil
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -68,16 +67,12 @@ def make(folder, name, frame, labels, options, **more):
     frame.to_parquet(folder / f"{name}.parquet")
     if labels is not None:
         ids = pd.unique(pd.concat([frame.src, frame.dst]))
-        table = pd.DataFrame({"id": ids, "label": [labels[hash_of(one)] for one in ids]})
+        table = pd.DataFrame({"id": ids, "label": [labels[sum(map(ord, one)) % 50] for one in ids]})
         table.to_parquet(folder / f"{name}-nodes.parquet")
         more |= {"nodes": folder / f"{name}-nodes.parquet", "label": "label"}
         more |= {"label_kind": "class"}
     etl(folder / f"{name}.parquet", folder / name, **options, **more)
     return folder / name
-
-
-def hash_of(one):
-    return sum(map(ord, one)) % 50
 
 
 def files(folder):
@@ -101,7 +96,7 @@ def small_parts(monkeypatch):
     ("kind", "share"),
     [*((kind, 0.001) for kind in KINDS), *product(("uniform", "a share"), (0, 0.1, 1))],
 )
-def test_walks_are_those_of_a_new_run(tmp_path: Path, small_parts, kind: str, share: float) -> None:
+def test_walks_are_those_of_a_new_run(tmp_path, small_parts, kind, share):
     graph_options, options = KINDS[kind]
     options = {"length": 6, "walks": 3, "seed": 5, **options}
     random = np.random.default_rng(7)
@@ -130,7 +125,7 @@ def test_walks_are_those_of_a_new_run(tmp_path: Path, small_parts, kind: str, sh
         assert report.from_base.kept == 0
 
 
-def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
+def test_nodes_that_go_leave_no_trace(tmp_path, small_parts):
     before = edges(np.random.default_rng(1), 900)
     make(tmp_path, "g0", before, None, PLAIN)
     after = before[~before.src.isin(["u001", "u050"]) & ~before.dst.isin(["u001", "u050"])]
@@ -153,8 +148,8 @@ def test_nodes_that_go_leave_no_trace(tmp_path: Path, small_parts) -> None:
 
 @pytest.mark.parametrize(("ids_of_a_file", "second"), [(2048, 50), (256, 49), (256, 52)])
 def test_only_files_with_a_change_are_written_and_the_base_may_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids_of_a_file: int, second: int
-) -> None:
+    tmp_path, monkeypatch, ids_of_a_file, second
+):
     """Rings whose nodes follow one another: some come or go, and then an edge of one differs."""
     monkeypatch.setattr(output, "FILE_IDS", (ids_of_a_file, ids_of_a_file))
     days = [rings(50), rings(second), rings(second)]
@@ -181,7 +176,7 @@ def rings(count):
     return pd.DataFrame({"src": nodes, "dst": nodes // 40 * 40 + (nodes + 1) % 40})
 
 
-def test_parallel_edges_in_another_order_are_walked_anew(tmp_path: Path, small_parts) -> None:
+def test_parallel_edges_in_another_order_are_walked_anew(tmp_path, small_parts):
     frame = edges(np.random.default_rng(8), 900)
     frame["dst"] = "u" + frame.src.str[-1]  # ten targets
     options, given = {"relation": "none", "duplicates": "keep"}, {"length": 6, "sampler": "alias"}
@@ -193,7 +188,7 @@ def test_parallel_edges_in_another_order_are_walked_anew(tmp_path: Path, small_p
     assert files(tmp_path / "w1") == files(tmp_path / "new") != files(tmp_path / "w0")
 
 
-def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_parts) -> None:
+def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path, small_parts):
     before = edges(np.random.default_rng(4), 300)
     make(tmp_path, "g0", before, None, PLAIN)
     walk(tmp_path / "g0", tmp_path / "w0", length=6)
@@ -212,7 +207,7 @@ def test_walks_of_other_rules_or_starts_are_made_anew(tmp_path: Path, small_part
         assert kept * report.walks <= report.from_base.kept < report.walks
 
 
-def test_a_base_of_another_kind_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_a_base_of_another_kind_or_a_damaged_one_is_refused(tmp_path):
     before = edges(np.random.default_rng(5), 300)
     make(tmp_path, "g0", before, None, PLAIN)
     walk(tmp_path / "g0", tmp_path / "w0", length=6)

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from graphs import write_graph
 
-from penstock import CSR, ClusterSpec, Graph, walk, walk_array
+from penstock import CSR, ClusterSpec, walk, walk_array
 from penstock.errors import InputError
 from penstock.pipelines.walk import output
 
@@ -41,9 +42,6 @@ def test_internal_ids_and_blocks(make_graph, tmp_path, small_parts):
     np.testing.assert_array_equal(np.concatenate(blocks), expected)
 
 
-# -- the same, however it is run -------------------------------------------------------------------
-
-
 # -- where walks start -----------------------------------------------------------------------------
 
 
@@ -70,12 +68,8 @@ def test_starts_of_a_file_an_option_and_a_share(make_graph, tmp_path):
 
 def weighted(path, weights):
     """Write 0 -> 1 -> ... -> 4 -> 0 with these weights; the user calls the nodes a, b, ..."""
-    column = None if weights is None else np.array(weights)
-    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=column)
-    with Graph.create(path) as writer:
-        writer.edges(csr)
-        writer.nodes(["a", "b", "c", "d", "e"])
-    return Graph.open(path)
+    csr = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5, weights=np.array(weights))
+    return write_graph(path, csr, list("abcde"))
 
 
 def test_rows_of_zeros(tmp_path):
@@ -102,9 +96,6 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path, device):
     walk(graph, tmp_path / "w", ids="internal", cluster=ClusterSpec(device=device), **OWN)
     assert paths_of(tmp_path / "w")[0] == around
     assert walk_array(graph, device=device, **{**OWN, "weight": "weight - 5"})[0, 1] == -1
-
-
-# -- a graph in parts ------------------------------------------------------------------------------
 
 
 # -- on a GPU --------------------------------------------------------------------------------------

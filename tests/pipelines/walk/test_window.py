@@ -1,10 +1,10 @@
 """The window in time of a walk: what bounds mean."""
 
-import json
 from datetime import datetime
 
 import numpy as np
 import pytest
+from graphs import write_graph
 
 from penstock import CSR, Graph, etl, walk_array
 from penstock.errors import UsageError
@@ -17,12 +17,8 @@ def chain(tmp_path, times, kind):
     """Return a path of nodes, whose edge n has the n-th time; ``kind`` is the kind in
     graph.json."""
     nodes = np.arange(len(times))
-    with Graph.create(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(nodes, nodes + 1, len(times) + 1, times=np.asarray(times)))
-        writer.nodes()
-    said = json.loads((tmp_path / "g" / "graph.json").read_text())
-    (tmp_path / "g" / "graph.json").write_text(json.dumps(said | {"times": kind}))
-    return Graph.open(tmp_path / "g")
+    csr = CSR.from_edges(nodes, nodes + 1, len(times) + 1, times=np.asarray(times))
+    return write_graph(tmp_path / "g", csr, times=kind)
 
 
 def taken(graph, **options):

@@ -114,9 +114,8 @@ def test_words_that_are_not_there(vectors, tmp_path):
     path = tmp_path / "x.txt"
     for data in (b"nobody knows 3\nw1\n", b"\xff\xfe 1 2\n", b"# nothing\n", b"w0,w1,3\n"):
         path.write_bytes(data)
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError, match=path.name):
             evaluate(vectors, pairs=[path])
-        assert path.name in str(error.value)
 
 
 # -- labels --------------------------------------------------------------------------------------
@@ -205,9 +204,8 @@ def test_labels_that_do_not_fit(blocks, tmp_path):
         ([0, 5], [[], None]),
     ):
         pq.write_table(pa.table({"id": ids, "label": label}), path)
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError, match=path.name):
             evaluate(blocks[0], labels=path, repeats=1)
-        assert path.name in str(error.value)
 
 
 # -- plans ---------------------------------------------------------------------------------------

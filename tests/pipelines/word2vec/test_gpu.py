@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import until
 
 import penstock
 from penstock import ClusterSpec, vector_parts
@@ -88,12 +88,8 @@ def test_a_killed_training_resumes_and_one_that_diverges_keeps_its_checkpoint(tm
     command += [str(out), "-q", "--device", "gpu", "--dim", "32", "--epochs", str(epochs)]
     command += ["--checkpoint-minutes", "1e-9"]  # one a round, which is an epoch here
     last = tmp_path / ".v.partial/scratch/checkpoints/last.safetensors"
-    deadline = time.monotonic() + 90
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while number_in(last) < 2:
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: number_in(last) >= 2, process, 90)
         process.kill()
     kept = last.read_bytes()
     # So large that the first dot products are infinite in single precision.

@@ -4,14 +4,10 @@ Each has a GPU of its own, or both have the one that there is, and exchange thro
 """
 
 import json
-import subprocess
-import sys
-import time
-from contextlib import suppress
 
 import numpy as np
-import psutil
 import pytest
+from processes import below, is_rank, launch, until
 
 import penstock
 from penstock import ClusterSpec, connect, gang
@@ -99,19 +95,12 @@ def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path):
     """The world is started again, and resumes from the last checkpoint."""
     penstock.generate("sbm", tmp_path / "g", nodes=20_000, quiet=True)
     out, epochs = tmp_path / "v", 10
-    command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
-    command += [str(out), "-q", "-k", "2", "--cluster", "mpi", "-n", "2", "--device", "gpu"]
-    command += ["--dim", "64", "--epochs", str(epochs), "--sync-words", "200000"]
-    command += ["--checkpoint-minutes", "0.005"]
+    words = f"word2vec train {tmp_path}/g {out} -q -k 2 --cluster mpi -n 2 --device gpu --dim 64"
+    words += f" --epochs {epochs} --sync-words 200000 --checkpoint-minutes 0.005"
     last = tmp_path / ".v.partial/scratch/checkpoints/last.safetensors"
-    deadline = time.monotonic() + 90
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not last.exists():
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        children = psutil.Process(process.pid).children(recursive=True)
-        ranks = [one for one in children if is_rank(one)]
+    with launch(*words.split()) as process:
+        until(last.exists, process, 90)
+        ranks = [one for one in below(process) if is_rank(one)]
         assert len(ranks) == 2
         ranks[-1].kill()
         said = process.communicate(timeout=120)[1]
@@ -121,14 +110,6 @@ def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path):
     assert {line["words"] for line in lines} == {20_000 * 10 * 80}
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert np.isfinite(Vectors.open(out).values).all()
-
-
-def is_rank(process):
-    """Return whether a process is a rank, and not what starts or watches them."""
-    with suppress(psutil.Error):
-        words = " ".join(process.cmdline())
-        return "RankWorker" in words and not ("mpiexec" in words or "supervisor" in words)
-    return False
 
 
 def test_walks_are_shared_by_ranks(tmp_path):

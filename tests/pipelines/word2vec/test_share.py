@@ -1,7 +1,5 @@
 """A warm start that trains on what changed, and on a share of the rest."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -31,7 +29,7 @@ def make(folder, name, frame, **options):
 
 
 @pytest.fixture
-def days(tmp_path: Path) -> Path:
+def days(tmp_path):
     """Two days: in the second, edges of the third of ten groups, and a new node, differ."""
     before = groups(10)
     make(tmp_path, "g0", before)
@@ -48,7 +46,7 @@ def rows_of(vectors, ids):
     return np.asarray(opened.values)[opened.find(pa.array(ids))]
 
 
-def test_only_walks_from_changed_nodes_train_with_a_tiny_share(days: Path) -> None:
+def test_only_walks_from_changed_nodes_train_with_a_tiny_share(days):
     report = word2vec(days / "g1", days / "v1", init=days / "v0", share=TINY, **GIVEN)
     assert 0 < report.words <= (GROUP + 1) * 3 * 10
     elsewhere = [n for n in range(10 * GROUP) if n // GROUP != 2]
@@ -62,7 +60,7 @@ def test_only_walks_from_changed_nodes_train_with_a_tiny_share(days: Path) -> No
             word2vec(days / "g1", days / "v2", init=days / "v1", share=share, **GIVEN)
 
 
-def test_a_share_of_the_others_is_trained_too(days: Path) -> None:
+def test_a_share_of_the_others_is_trained_too(days):
     words = [
         word2vec(days / "g1", days / f"v{share}", init=days / "v0", share=share, **GIVEN).words
         for share in (TINY, 0.4, 1.0)
@@ -75,7 +73,7 @@ def test_a_share_of_the_others_is_trained_too(days: Path) -> None:
         assert (days / "whole" / name).read_bytes() == (days / "v1.0" / name).read_bytes()
 
 
-def test_a_share_needs_vectors_of_an_earlier_graph(days: Path) -> None:
+def test_a_share_needs_vectors_of_an_earlier_graph(days):
     walk(days / "g1", days / "w", walks=3, length=10)
     word2vec(days / "w", days / "of walks", dim=8)
     other = make(days, "other", groups(10), directed=True)

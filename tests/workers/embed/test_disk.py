@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from embed_runs import same
@@ -18,7 +16,7 @@ from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "model": "complex",
     "dim": 8,
     "batch": 16,
@@ -30,7 +28,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(tmp_path_factory):
     """A small knowledge graph without held-out edges, so that no best checkpoint is kept."""
     path = tmp_path_factory.mktemp("kg") / "g"
     generate("kg", path, entities=300, triples=2000, relations=5, valid=0.0, quiet=True)
@@ -38,11 +36,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(params=["one disk", "two disks"])
-def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def disks(request, monkeypatch):
     """Whether scratch and run are on one disk, so that versions are moved instead of copied."""
     whole = Path.replace
 
-    def replace(here: Path, to: Path) -> Path:
+    def replace(here, to):
         if here.parent != to.parent:
             raise OSError(errno.EXDEV, "Invalid cross-device link")
         return whole(here, to)
@@ -53,12 +51,12 @@ def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 
 @pytest.fixture
-def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+def versions(monkeypatch):
     """The number of versions on scratch and in the run's folder at each write."""
-    found: list[tuple[int, int]] = []
+    found = []
     whole = direct.PartitionFiles.open
 
-    def opened(table: direct.PartitionFiles, partition: int, *, to_write: bool) -> Any:
+    def opened(table, partition, *, to_write):
         file = whole(table, partition, to_write=to_write)
         if to_write:
             folders = table.scratch, table.folder
@@ -69,24 +67,18 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-def run(graph: Graph, folder: Path, spare: int | None = None, **options: Any) -> Any:
+def run(graph, folder, spare=None, **options):
     folder.mkdir(exist_ok=True)
     training = Training(**{**OPTIONS, **options})
     return train(SingleRank(), TrainTask(graph.path, folder, training, spare=spare))
 
 
-def test_few_spare_versions_are_enough(
-    graph: Graph,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    disks: bool,
-    versions: list[tuple[int, int]],
-) -> None:
+def test_few_spare_versions_are_enough(graph, tmp_path, monkeypatch, disks, versions):
     """8 partitions with 3 spare versions take 1.4 times the table: checkpoints come sooner."""
     saved, spare = list[int](), 3
-    save: Callable[..., None] = Checkpoints.save
+    save = Checkpoints.save
 
-    def counted(checkpoints: Checkpoints, *given: Any, **more: Any) -> None:
+    def counted(checkpoints, *given, **more):
         saved.append(len([*checkpoints.folder.glob("nodes-*")]))
         save(checkpoints, *given, **more)
 

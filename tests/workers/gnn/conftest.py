@@ -1,19 +1,16 @@
 """Graphs for training, whole and in parts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import write_graph
 
 from penstock import partition_graph
 from penstock.csr import CSR
-from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.plan.facts import Facts
-from penstock.writer import create_graph
 
 
 @pytest.fixture
@@ -59,19 +56,10 @@ def ring(tmp_path):
             "split": np.array([0, 1, 2, 0, 1, 2], np.int8),
             "label": np.array([0, 1, 0, 1, 0, 1], np.int32),
             "features": nodes.astype(np.float32)[:, None] * [1, 2],
-            "ids": [f"n{i}" for i in range(6)],
         } | columns
-        with create_graph(tmp_path / name) as writer:
-            writer.edges(CSR.from_edges(*both, 6))
-            writer.nodes(
-                made["ids"], **{n: made[n] for n in ("label", "split") if made[n] is not None}
-            )
-            if made["features"] is not None:
-                writer.features(made["features"])
-            writer.manifest = replace(
-                writer.manifest, directed=False, labels=made["labels"], classes=made["classes"]
-            )
-        return Graph.open(tmp_path / name)
+        made["nodes"] = {name: made.pop(name) for name in ("label", "split")}
+        ids = [f"n{i}" for i in range(6)]
+        return write_graph(tmp_path / name, CSR.from_edges(*both, 6), ids, directed=False, **made)
 
     return make
 

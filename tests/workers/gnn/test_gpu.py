@@ -1,11 +1,11 @@
 """Training on a GPU: what it computes is what a CPU computes, as a CUDA graph or not."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import write_graph
 
 from penstock import connect, gang, partition_graph
 from penstock.csr import CSR
@@ -20,7 +20,6 @@ from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.gnn.train import train
 from penstock.workers.resources import device
-from penstock.writer import create_graph
 
 NODES, CLASSES = 1200, 5
 
@@ -44,16 +43,15 @@ def graphs(tmp_path_factory):
         if name == "weighted":
             a, b = np.sort([keys // NODES, keys % NODES], axis=0)
             weights = np.abs(np.sin(a + 3.0 * b)).astype(np.float32) + np.float32(0.1)
-        with create_graph(folder / name) as writer:
-            writer.edges(CSR(indptr, (keys % NODES).astype(np.int32), weights))
-            writer.nodes(label=label, split=draw.integers(0, 3, NODES).astype(np.int8))
-            writer.features(words if name == "sparse" else dense)
-            writer.manifest = replace(
-                writer.manifest,
-                directed=name == "directed",
-                labels="class",
-                classes=tuple(f"c{i}" for i in range(CLASSES)),
-            )
+        write_graph(
+            folder / name,
+            CSR(indptr, (keys % NODES).astype(np.int32), weights),
+            nodes={"label": label, "split": draw.integers(0, 3, NODES).astype(np.int8)},
+            features=words if name == "sparse" else dense,
+            directed=name == "directed",
+            labels="class",
+            classes=tuple(f"c{i}" for i in range(CLASSES)),
+        )
     return folder
 
 

@@ -1,12 +1,10 @@
 """A model on a graph in parts gives what it gives on the whole graph."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from graphs import write_graph
 
 from penstock.csr import CSR
-from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.partition import partition_graph
 from penstock.workers.comm.single import SingleRank
@@ -41,17 +39,14 @@ def graph(tmp_path_factory, request):
     if not request.param:
         pairs |= {(b, a) for a, b in pairs}
     sources, targets = (np.array(side) for side in zip(*sorted(pairs), strict=True))
-    path = tmp_path_factory.mktemp("graph") / "g"
-    with Graph.create(path) as writer:
-        writer.edges(CSR.from_edges(sources, targets, NODES))
-        writer.manifest = replace(writer.manifest, directed=request.param, labels="class")
-        writer.nodes(
-            np.arange(NODES), label=rng.integers(0, CLASSES, NODES), split=rng.integers(0, 3, NODES)
-        )
-        writer.features(rng.normal(size=(NODES, 6)).astype(np.float32))
+    nodes = {"label": rng.integers(0, CLASSES, NODES), "split": rng.integers(0, 3, NODES)}
+    features = rng.normal(size=(NODES, 6)).astype(np.float32)
+    given = {"nodes": nodes, "features": features, "directed": request.param, "labels": "class"}
+    path, csr = tmp_path_factory.mktemp("graph") / "g", CSR.from_edges(sources, targets, NODES)
+    graph = write_graph(path, csr, **given)
     for k in (2, 3):
-        partition_graph(Graph.open(path), k=k, method="greedy", quiet=True)
-    return Graph.open(path)
+        partition_graph(graph, k=k, method="greedy", quiet=True)
+    return graph
 
 
 def one_pass(comm, graph, parts, model, training):

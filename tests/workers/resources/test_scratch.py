@@ -41,9 +41,8 @@ def test_a_named_folder_is_made_or_is_an_error(tmp_path, monkeypatch):
     assert find_scratch() == tmp_path / "said"
     assert find_scratch(tmp_path) == tmp_path
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=str(tmp_path / "file")):
         find_scratch(tmp_path / "file")
-    assert str(tmp_path / "file") in str(error.value)
 
 
 def test_a_worker_comes_and_goes(tmp_path):

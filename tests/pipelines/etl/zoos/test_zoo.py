@@ -18,7 +18,6 @@ from penstock.graph import Graph
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.zoos import build as zoo_build
-from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos.runs import choose_ranges
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.tables import edge_lists
@@ -38,7 +37,7 @@ def make_zoo(tmp_path, monkeypatch):
         options = {"time": "time" if "time" in names else None, "directed": False} | options
         options = {"graph_id": "graph", "self_loops": "drop"} | options
         with monkeypatch.context() as patch:
-            patch.setattr(zoo_rows, "BIN_ROW_BITS", row_bits)
+            patch.setattr(zoo_build, "BIN_ROW_BITS", row_bits)
             patch.setattr(writer, "ROWS", 10)
             patch.setattr(
                 zoo_build, "choose_ranges", lambda some, _: choose_ranges(some, range_rows)

@@ -577,32 +577,15 @@ def beyond_int(comm):
     assert array[-2] == np.int8(ends[1] * comm.size)
 
 
-WAITING = [
-    all_of_many_are_waited_for,
-    a_wait_ends_with_its_time_out,
-    a_signal_is_handled_during_a_wait,
-    a_late_reduction_is_finished_by_the_next_wait,
-]
-IN_PIECES_TOO = [
-    every_type_and_shape,
-    parts_of_arrays,
-    many_out_of_order,
-    one_tag_keeps_its_order,
-    what_wait_takes,
-    rounds_of_the_same_arrays,
-    following,
-    testing,
-    reductions,
-    broadcasts,
-    exchanges_of_all,
-    rows_to_all,
-    objects_of_all,
-    barriers,
-    mistakes,
-    alive,
-    broken_off,
-]
-CASES = [*IN_PIECES_TOO, abandoned, *WAITING]
+IN_PIECES_TOO = """
+every_type_and_shape parts_of_arrays many_out_of_order one_tag_keeps_its_order what_wait_takes
+rounds_of_the_same_arrays following testing reductions broadcasts exchanges_of_all rows_to_all
+objects_of_all barriers mistakes alive broken_off
+""".split()
+WHOLE = """
+abandoned all_of_many_are_waited_for a_wait_ends_with_its_time_out
+a_signal_is_handled_during_a_wait a_late_reduction_is_finished_by_the_next_wait
+""".split()
 
 
 def main(mode, *names):
@@ -612,16 +595,12 @@ def main(mode, *names):
         exchange_mpi.PIECE = communicator.PIECE = persistent_requests.PIECE = 5
     comm = make()
     gc.freeze()  # so that to collect does not mean to visit all of Numba
-    for case in [globals()[name] for name in names] or (
-        CASES if mode == "whole" else IN_PIECES_TOO
-    ):
+    for name in names or (IN_PIECES_TOO + WHOLE * (mode == "whole")):
         try:
-            case(comm)
+            globals()[name](comm)
             comm.barrier()
         except BaseException:
-            sys.stdout.write(
-                f"rank {comm.rank} FAILED in {case.__name__}\n{traceback.format_exc()}"
-            )
+            sys.stdout.write(f"rank {comm.rank} FAILED in {name}\n{traceback.format_exc()}")
             sys.stdout.flush()
             MPI.COMM_WORLD.Abort(1)
     comm.leave()

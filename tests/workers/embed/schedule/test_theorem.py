@@ -8,17 +8,6 @@ from penstock.workers.embed.schedule.theorem import Condition
 from penstock.workers.embed.storage import Geometry
 
 
-def exposed_seconds(during_edges, swapped_bytes, per_edge, per_byte):
-    """Return the seconds of swaps that training cannot hide, and of all swaps: of each by itself.
-
-    during_edges   that are trained while each swap runs
-    swapped_bytes  that are written in it; as many are read
-    """
-    swaps = [size * per_byte for size in swapped_bytes]
-    hidden = [edges * per_edge for edges in during_edges]
-    return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)
-
-
 @pytest.mark.parametrize(
     ("name", "n"), [("prefetch", 12), ("prefetch", 37), ("beta", 9), ("cover", 16)]
 )
@@ -33,7 +22,9 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n):
     # A partition is exchanged in about a second, in which this many buckets are trained.
     for speed in (0.1, 0.26, 0.4, 0.6, 0.9, 1.1, 1.7, 2.1, 4.1, 50.0):
         rates = 1 / speed / in_bucket, 1 / size
-        exposed, total = exposed_seconds(during, moved, *rates)
-        assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
+        seconds = [some * rates[1] for some in moved]  # of which training hides its own
+        hidden = [edges * rates[0] for edges in during]
+        exposed = sum(max(0.0, s - h) for s, h in zip(seconds, hidden, strict=True))
+        assert sum(seconds) == pytest.approx(sum(map(len, (step.evict for step in swaps))))
         found = Condition(n**2 * in_bucket, table, 3, *rates, schedule.hiding, name)
         assert (found.ratio <= 1) == (exposed < 1e-5), speed
