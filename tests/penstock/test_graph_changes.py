@@ -1,7 +1,6 @@
 """The comparison of two graphs: every difference and nothing else."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
