@@ -14,7 +14,7 @@ from penstock.partition.manifest import PartitionManifest
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
-WAVE_BYTES = 64 << 20
+WAVE_BYTES = 64 << 20  # of the paths of one wave, which has at least one file
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class PartitionedWalk:
     files       how the walks are spread over files
     todo        the files to write, ascending
     write       called with (number of the file, its first walk, paths) on the writing rank
-    wave_bytes  limit for the paths of one wave; a wave has at least one file
     """
 
     partition: Path
@@ -36,7 +35,6 @@ class PartitionedWalk:
     files: FileRanges
     todo: tuple[int, ...]
     write: Callable[[int, int, Array], None]
-    wave_bytes: int = WAVE_BYTES
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,13 @@ class Wave:
 def waves(task: PartitionedWalk, ranks: int, id_bytes: int) -> list[Wave]:
     """Return the remaining work in waves; files go to the ranks in turn."""
     path = task.spec.rules.length * id_bytes
-    size = _files_of_wave(task.files.each * path, task.wave_bytes, ranks)
+    size = _files_of_wave(task.files.each * path, ranks)
     cuts = range(0, len(task.todo), size)
     return [_wave(task, cut, task.todo[cut : cut + size], ranks) for cut in cuts]
 
 
-def _files_of_wave(file_bytes: int, wave_bytes: int, ranks: int) -> int:
-    size = max(1, wave_bytes // file_bytes)
+def _files_of_wave(file_bytes: int, ranks: int) -> int:
+    size = max(1, WAVE_BYTES // file_bytes)
     return size - size % ranks if size > ranks else size  # all write the same amount
 
 
@@ -100,7 +98,7 @@ def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: File
     # assignment and local, and values of every node for an expression
     nodes = manifest.nodes * (4 + ids.itemsize + 4 * spec.labels + 4 * spec.degrees)
     path = spec.rules.length * ids.itemsize
-    slots = files.each * _files_of_wave(files.each * path, WAVE_BYTES, manifest.k)
+    slots = files.each * _files_of_wave(files.each * path, manifest.k)
     # Paths that this rank knows, received ones, and those being written; walkers, packed, sorted,
     # and received.
     return rows + nodes + slots * (3 * path + 4 * 4 * record_words(ids))
