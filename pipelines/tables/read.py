@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.pipelines.tables.pieces import Piece
@@ -14,9 +15,6 @@ from penstock.pipelines.tables.sample import take_sample
 from penstock.pipelines.tables.sources import find_files, format_of, open_stream
 from penstock.pipelines.tables.text import TextShape, read_text, without_mark
 from penstock.workers.resources.device import frames
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> Iterator[Rows]:
@@ -51,8 +49,6 @@ def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> 
     Text has a header. With ``first``, the first column is taken if the first wanted name is
     missing.
     """
-    import pyarrow as pa
-
     from penstock.arrow import one_array
 
     found: dict[str, list[pa.Array]] = {}
@@ -86,8 +82,6 @@ def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> 
 
 def read_ids(path: str) -> pa.Array:
     """Return the ids of a file: the first column of Parquet or Arrow IPC, or one per line."""
-    import pyarrow as pa
-
     kind = format_of(path) or ""
     if kind in ("parquet", "arrow"):
         schema = schema_with_rows(path, kind)

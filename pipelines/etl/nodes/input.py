@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
@@ -15,9 +16,6 @@ from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ID_BATCH = 1 << 22
 
@@ -135,8 +133,6 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
 
 def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
     """Return the labels of all files as one column; a file without any has no type of its own."""
-    import pyarrow as pa
-
     some = [array for array in labels if array.null_count < len(array)] or labels[:1]
     parts = [one if one.null_count < len(one) else pa.nulls(len(one)) for one in labels]
     tables = [pa.table({"label": one}) for one in (some[0][:0], *parts)]
@@ -204,8 +200,6 @@ def _open_features(options: EtlOptions, rows: int) -> Any:
 
 
 def _numbers(start: int, stop: int, id_type: str) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     numbers = np.arange(start, stop, dtype=np.int64)
     if id_type == "uint64":
         numbers = (numbers.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)

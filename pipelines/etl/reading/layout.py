@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.errors import InputError, UsageError
 from penstock.moments import TimeType, moment, moment_before
@@ -32,9 +34,6 @@ from penstock.pipelines.tables.sources import (
     table_format,
 )
 from penstock.sizes import listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 KNOWN = {
     "source": SOURCES,
@@ -237,8 +236,6 @@ def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
     """Complete a layout from the types of the columns."""
-    import pyarrow as pa
-
     ends = types["source"], types["target"]
     found: dict[str, Any] = {"id_type": types_of.id_type(*ends, options.id_type, path)}
     if "weight" in types:
