@@ -13,9 +13,12 @@ from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.etl.nodes.coded import FeatureCoder
 from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
+from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
+from penstock.pipelines.etl.nodes.table import read_nodes
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.tables.matrix import load_matrix
 
 _ID_BATCH = 1 << 22
 
@@ -94,8 +97,6 @@ def encode_node_table(
 
 def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
 
-    from penstock.pipelines.etl.nodes.table import read_nodes
-
     nothing = np.empty(0, np.int64)
     found = NodeTable(str(options.nodes), 0, [], nothing, nothing)
     kept: dict[str, list[Any]] = {"row": [], "label": [], "split": []}
@@ -169,14 +170,10 @@ def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any,
             raise UsageError(
                 "--features of nodes with types needs --nodes, a table with one row per node"
             )
-        from penstock.pipelines.etl.nodes.features import open_features
-
         nodes = open_features(options.features, checked=False).shape[0]
         return {None: nodes}, str(options.features)
     sizes: dict[Any, int] = {}
     for path in matrices:
-        from penstock.pipelines.tables.matrix import load_matrix
-
         shape = load_matrix(path, "adj_").shape
         for kind, size in zip((options.source_type, options.target_type), shape, strict=True):
             sizes[kind] = max(size, sizes.get(kind, 0))
@@ -186,8 +183,6 @@ def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any,
 def _open_features(options: EtlOptions, rows: int) -> Any:
     if options.features is None:
         return None
-    from penstock.pipelines.etl.nodes.features import open_features
-
     features = open_features(options.features, may_miss=options.missing_features != "error")
     if features.shape[0] != rows:
         raise InputError(

@@ -14,6 +14,9 @@ from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.tables import types as types_of
+from penstock.pipelines.tables.edge_lists import sample_lists
+from penstock.pipelines.tables.json_graphs import sample_graphs
+from penstock.pipelines.tables.matrix import matrix_columns
 from penstock.pipelines.tables.names import SOURCES, TARGETS, find_column
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import schema_with_rows
@@ -136,8 +139,6 @@ def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
     table = table_format(path, kind)
     if table == "npz":
-        from penstock.pipelines.tables.matrix import matrix_columns
-
         if type_column(options.source_type) or type_column(options.target_type):
             raise UsageError("a matrix has no columns of types", remedy="--source-type TYPE")
         names = matrix_columns(path)
@@ -189,8 +190,6 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
 
 def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | None:
     """Return the layout of JSON lines, where a string that looks like a number is a string."""
-    from penstock.pipelines.tables.json_graphs import sample_graphs
-
     found = sample_graphs(Piece(path, "json", names=(path,) if several else ()))
     if not found.rows:
         return None
@@ -206,8 +205,6 @@ def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | N
 
 
 def _lists_layout(files: Sequence[str], options: EtlOptions) -> Layout:
-    from penstock.pipelines.tables.edge_lists import sample_lists
-
     formats = sorted({str(format_of(file)) for file in files})
     if len(formats) > 1:
         raise UsageError(
