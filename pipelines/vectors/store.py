@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow, as_numpy, one_array, read_column
+from penstock.arrow import as_arrow, as_numpy, one_array, read_column, reading_parquet
 from penstock.errors import CorruptFile, InputError
 from penstock.files import FileEntry, file_table, link, part_name, save_npy
 from penstock.formats import Format
@@ -155,7 +155,8 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
 
 def first_id(folder: Path) -> Any:
     """Return the id of the first row of a directory of Penstock, which is not empty."""
-    with pq.ParquetFile(folder / f"{part_name(0)}.parquet") as file:
+    path = folder / f"{part_name(0)}.parquet"
+    with reading_parquet(path), pq.ParquetFile(path) as file:
         return next(file.iter_batches(1, columns=["id"])).column(0)[0].as_py()
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, one_array, read_column, take, written_bytes
+from penstock.arrow import as_numpy, one_array, read_column, reading_parquet, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, InputError
@@ -243,7 +243,8 @@ def _opened(path: Path, version: str) -> Graph:
 @lru_cache(maxsize=4)
 def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
     """Return the metadata of nodes.parquet, and the first row of each row group."""
-    metadata = pq.read_metadata(path)
+    with reading_parquet(path):
+        metadata = pq.read_metadata(path)
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return metadata, offsets_of(np.array(counts, np.int64))
 
@@ -268,5 +269,5 @@ def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
 @lru_cache(maxsize=8)  # consecutive pieces share them
 def _read_ids(path: Path, version: str, group: int) -> pa.Array:
     metadata, _ = _row_groups(path, version)
-    with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
+    with reading_parquet(path), pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
         return one_array(file.read_row_group(group, columns=["id"], use_threads=False).column(0))

@@ -136,7 +136,7 @@ def merge_ids(
             first, last = types_in(batch).get(kind, (0, 0))
             ids = SortedIds.load(batch).part(first, last)
             start, stop = ids.position(low), ids.position(high, end=True)
-            slices.append(ids.slice(start, stop))
+            slices.append(ids.part(start, stop).to_arrow())
             where = {"start": first + start, "count": stop - start}
             counts.append(spill.take(batch, "counts", np.int64, **where))
             ends.append(spill.take(batch, "ends", np.uint8, **where))
