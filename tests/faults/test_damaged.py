@@ -151,7 +151,7 @@ def test_the_nodes_of_a_graph(where, copy, commands, tmp_path):
     content[where] = b"\xff" * len(content[where])
     file.write_bytes(content)
     words = ["centrality", str(copy / "graph"), str(tmp_path / "out"), "--metrics", "pagerank"]
-    refused(commands, words, tmp_path, file)
+    commands.refused(words, tmp_path, file, codes=(1,))
 
 
 @pytest.mark.parametrize("job", ["walk", "partition", "predict"])
