@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
@@ -32,8 +33,6 @@ def kept_values(files: Mapping[str, Path], records: Pieces) -> dict[str, Array]:
 
 def read_values(graph: Graph, file: Path) -> Array:
     """Return a value for each node, in proportion to those of a table; (nodes,) float64, sum 1."""
-    import pyarrow as pa
-
     if not file.is_file():
         raise InputError(f"the table of values {file} does not exist")
     table = read_columns(str(file), ["node", "value"])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
@@ -95,8 +96,6 @@ def is_done(records: Pieces, number: int) -> bool:
 
 def save_manifest(out: Output, specs: list[PieceSpec], about: dict[str, Any]) -> dict[str, Any]:
     """Write failures.parquet, describe the output, and return the sums over all parts."""
-    import pyarrow as pa
-
     total = {"graphs": 0, "nodes": 0, "taken_over": 0}
     files: list[FileEntry] = []
     ids: list[Any] = []
@@ -147,8 +146,6 @@ def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:
 
 
 def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
-    import pyarrow as pa
-
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
     words, numbers = [], []

@@ -19,6 +19,7 @@ from penstock.output import Output, refuse_own_input
 from penstock.paths import client_input
 from penstock.pipelines.display import FromBase
 from penstock.pipelines.etl.base import Base
+from penstock.pipelines.etl.changes import change_graph
 from penstock.pipelines.etl.nodes.coded import known_columns
 from penstock.pipelines.etl.nodes.table import NODE_TABLES
 from penstock.pipelines.etl.options import IGNORED_IN_TABLES, IGNORED_IN_ZOOS, EtlOptions
@@ -36,11 +37,14 @@ from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.read import spill_piece
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
+from penstock.pipelines.etl.writing.make_rows import build_graph
+from penstock.pipelines.etl.zoos.build import build_zoo
 from penstock.pipelines.info import features_of, labels_of
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
+from penstock.pipelines.tables.matrix import is_symmetric
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 from penstock.sizes import format_bytes, plural
@@ -317,25 +321,17 @@ class EtlJob:
 
     def _build(self) -> Manifest:
         if self.format in ZOOS:
-            from penstock.pipelines.etl.zoos.build import build_zoo
-
             return build_zoo(self)
         if self.changes:
-            from penstock.pipelines.etl.changes import change_graph
-
             return change_graph(self)
-        from penstock.pipelines.etl.writing.make_rows import build_graph
-
         return build_graph(self)
 
     def _both_directions(self) -> str:
         """Return what becomes of edges that are listed in both directions."""
         counts, asked = self.counts, self.options.both_directions
-        if asked is None and self.format == "npz":
-            from penstock.pipelines.tables.matrix import is_symmetric
-
-            if all(map(is_symmetric, find_files(self.edges, "npz"))):
-                asked = "once"
+        matrices = asked is None and self.format == "npz"
+        if matrices and all(map(is_symmetric, find_files(self.edges, "npz"))):
+            asked = "once"
         counts.both_directions = asked or "add"
         return counts.both_directions
 

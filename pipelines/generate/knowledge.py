@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.files import save_npy
@@ -19,9 +20,6 @@ from penstock.pipelines.generate.build import EdgeRules, EdgeSource, Ends, Shard
 from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import KnowledgeOptions
 from penstock.writer import GrowingGraph
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _HELD_OUT = {1: "valid", 2: "test"}
 
@@ -152,9 +150,6 @@ def _write_held_out(graph: GrowingGraph, source: KnowledgeSource) -> None:
 
 
 def _node_columns(source: KnowledgeSource) -> Callable[[int, int], dict[str, pa.Array]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     cluster = np.empty(source.nodes, np.int32)
     position = np.arange(source.nodes, dtype=np.int64)
     cluster[source.entities] = position * source.clusters // source.nodes

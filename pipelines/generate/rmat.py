@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import as_numbers
@@ -148,8 +149,6 @@ _PART = 2 * CHUNK  # edges in a Parquet file
 
 
 def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, FileEntry]:
-    import pyarrow as pa
-
     sources, targets, _ = source.draw(first, min(_PART, source.units - first))
     columns = source.edge_columns(sources, targets)
     singular = {"weights": "weight", "relations": "relation"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.graph import count_splits
@@ -18,9 +19,6 @@ from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import SbmOptions
 from penstock.splits import split_nodes
 from penstock.writer import FEATURE_FILE_BYTES, GrowingGraph
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class SbmSource(EdgeSource):
@@ -106,8 +104,6 @@ class SbmGenerator(Generator):
 
 
 def _node_columns(labels: Array, split: Array, first: int, count: int) -> dict[str, pa.Array]:
-    import pyarrow as pa
-
     rows = slice(first, first + count)
     return {
         "id": pa.array(np.arange(first, first + count, dtype=np.int64)),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
@@ -121,8 +122,6 @@ def _write_shards(graph: GrowingGraph, zoo: Zoo, threads: int, *, quiet: bool) -
 
 
 def _write_graphs(root: Path, zoo: Zoo) -> FileEntry:
-    import pyarrow as pa
-
     table = pa.table(
         {
             "id": np.arange(zoo.graphs, dtype=np.int64),

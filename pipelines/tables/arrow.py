@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.pipelines.tables.parquet import check_names, naming, plain
 from penstock.pipelines.tables.rows import BATCH_ROWS
 from penstock.pipelines.tables.sources import open_file
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 @contextmanager
 def open_arrow(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
     """Open an Arrow IPC file to read some or all columns; raise if it is another format."""
-    import pyarrow as pa
-
     with open_file(path) as raw, _naming(path):
         file = pa.ipc.open_file(pa.PythonFile(raw, mode="r"))
         check_names(file.schema.names, path)

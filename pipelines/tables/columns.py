@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.pipelines.tables.rows import SKIP, RowChecks, shorten, shown
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TOP = np.uint64(1 << 63)
 _EXACT = 2.0**53  # a float holds every integer up to here
@@ -36,9 +35,6 @@ def integers(
     column: pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
 ) -> Array:
     """Return a column as int64 (``uint64``: shifted by -2**63, which keeps the order)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     checks.fail(nulls_of(column), f"{what} is missing")
     if not is_text(column.type):
         return _whole_numbers(column, id_type, what, checks)
@@ -59,9 +55,6 @@ def integers(
 
 def strings(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     """Return a column as strings; numbers are written out, bytes must be UTF-8."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     array = column
     if pa.types.is_fixed_size_binary(array.type) or pa.types.is_large_binary(array.type):
         array = array.cast(pa.binary())
@@ -75,8 +68,6 @@ def strings(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
 
 def types(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     """Return a column of types of nodes as strings; a colon ends a type in TYPE:ID."""
-    import pyarrow.compute as pc
-
     found = strings(column, what, checks)
     checks.fail(np.asarray(pc.match_substring(found, ":")), f"{what} has a colon in it")
     return found
@@ -87,9 +78,6 @@ def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | Non
 
     missing  the remedy for a missing value; None: it becomes NaN
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     empty = 0.0 if missing is not None else np.nan
     gaps = nulls_of(column)
     if is_text(column.type):
@@ -126,8 +114,6 @@ def cast_rows(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Array]:
 
     The whole array is tried first; if that fails, halves, until each bad value is found.
     """
-    import pyarrow as pa
-
     bad = np.zeros(len(array), bool)
     parts: list[pa.Array] = []
     stack = [(0, len(array))]
@@ -147,8 +133,6 @@ def cast_rows(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Array]:
 
 def cast_or_null(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast an array; values that cannot be cast become null."""
-    import pyarrow as pa
-
     try:
         return cast_rows(array, kind)[0]
     except pa.ArrowNotImplementedError:
@@ -164,8 +148,6 @@ def nulls_of(array: pa.Array) -> Array:
 
 def gaps_of(array: pa.Array, *, text: bool) -> Array:
     """Return a mask of the missing values, which are empty in a file of text."""
-    import pyarrow.compute as pc
-
     gaps = nulls_of(array)
     if text and is_text(array.type):
         gaps = gaps | (as_numpy(pc.binary_length(array), 0) == 0)
@@ -174,9 +156,6 @@ def gaps_of(array: pa.Array, *, text: bool) -> Array:
 
 def filled(array: pa.Array, gaps: Array, value: int) -> pa.Array:
     """Return an array with its gaps filled by a value, or its text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not gaps.any():
         return array
     kind = pa.string() if pa.types.is_null(array.type) else array.type
@@ -188,9 +167,6 @@ def filled(array: pa.Array, gaps: Array, value: int) -> pa.Array:
 
 def with_gaps(values: Any, gaps: Array) -> Any:
     """Return what ``ids`` returns, with nulls in the gaps."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not gaps.any():
         return values
     if isinstance(values, np.ndarray):
@@ -200,8 +176,6 @@ def with_gaps(values: Any, gaps: Array) -> Any:
 
 def is_text(kind: pa.DataType) -> bool:
     """Say whether a type holds strings; a column of nulls alone counts as strings."""
-    import pyarrow as pa
-
     types = pa.types
     return bool(
         types.is_string(kind)
@@ -213,9 +187,6 @@ def is_text(kind: pa.DataType) -> bool:
 
 def _digits(texts: pa.Array) -> pa.Array:
     """Return whole numbers as pyarrow reads them, without a plus; null for any other text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.ascii_is_decimal(texts)
     others = texts.filter(pc.invert(plain))
     if len(others) == 0:
@@ -227,16 +198,12 @@ def _digits(texts: pa.Array) -> pa.Array:
 
 
 def _bytes(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
-    import pyarrow as pa
-
     checks.fail(nulls_of(column), f"{what} is missing")
     return column.cast(pa.binary()).fill_null(b"")
 
 
 def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks) -> Array:
     """Return numbers as integers; a float or decimal has to be whole."""
-    import pyarrow as pa
-
     if pa.types.is_floating(column.type):
         column = _whole_floats(column, what, checks)
     elif not pa.types.is_integer(column.type):
@@ -255,8 +222,6 @@ def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks)
 
 
 def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
-    import pyarrow as pa
-
     values = as_numpy(column.cast(pa.float64()), 0.0)
     whole = np.isfinite(values) & (np.trunc(values) == values)
     checks.fail(~whole, lambda row: f"{what} {values[row]} is not an integer", TEXT_IDS)

@@ -10,9 +10,10 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrow import as_arrow
 from penstock.errors import InputError
@@ -30,9 +31,6 @@ from penstock.pipelines.tables.sources import (
 )
 from penstock.pipelines.tables.split import Dialect, SplitRow, split_rows
 from penstock.pipelines.tables.text import TextShape, without_mark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROWS = 1 << 18  # at once
 _SAMPLE = 1000  # rows
@@ -156,8 +154,6 @@ class _Part:
 
     def rows(self, columns: Mapping[Column, str]) -> Rows:
         """Return the rows of the lines."""
-        import pyarrow as pa
-
         checks = RowChecks(len(self.lines))
         checks.fail_rows(self.faults)
         names = pa.array(self.piece.names, pa.string())

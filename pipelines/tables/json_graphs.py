@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrow import as_arrow
 from penstock.errors import InputError
@@ -28,9 +29,6 @@ from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.text import BLOCK, lines_before, parts_of
 from penstock.sizes import format_bytes, need_memory
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ENDS = ("source", "target")
 _TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are not attributes of edges
@@ -305,8 +303,6 @@ def _is_number(key: str) -> bool:
 
 def _column(values: list[Any], kind: str) -> pa.Array:
     """Return values as an array of a kind, or as texts if some are of another kind."""
-    import pyarrow as pa
-
     types = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
     try:
         return pa.array(values, types.get(kind, pa.string()))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.errors import InputError
 from penstock.pipelines.tables.rows import BATCH_ROWS, Rows
@@ -44,8 +45,6 @@ def is_symmetric(path: str) -> bool:
 
 def read_entries(path: str, names: Sequence[str]) -> Iterator[Rows]:
     """Return columns of a matrix's entries, row after row, as they are stored."""
-    import pyarrow as pa
-
     matrix = load_matrix(path, "adj_")
     for start in range(0, matrix.nnz, _CHUNK):
         stop = min(start + _CHUNK, matrix.nnz)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.errors import InputError
 from penstock.pipelines.tables.rows import BATCH_ROWS
 from penstock.pipelines.tables.sources import open_file
 from penstock.pipelines.tables.types import bare_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH_BYTES = 1 << 26
 LEAST_ROWS = 1 << 14
@@ -21,8 +21,6 @@ LEAST_ROWS = 1 << 14
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
     """Open a Parquet file; raise if it is another format."""
-    import pyarrow.parquet as pq
-
     with open_file(path) as raw:
         with _naming(path):
             file = pq.ParquetFile(raw)
@@ -49,8 +47,6 @@ def read_row_groups(
 
 def plain(array: pa.Array) -> pa.Array:
     """Return an array without wrappers: extension types, dictionaries and views."""
-    import pyarrow as pa
-
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -85,8 +81,6 @@ def column_bytes(metadata: Any, group: int, columns: Sequence[str]) -> tuple[int
 @contextmanager
 def naming(path: str, kind: str, remedy: str) -> Iterator[None]:
     """Add the file's name to pyarrow's errors."""
-    import pyarrow as pa
-
     try:
         yield
     except (pa.ArrowException, OSError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from penstock.pipelines.tables.parquet import column_bytes
+
 TARGET = 64 << 20  # bytes of a piece
 
 
@@ -27,8 +29,6 @@ def row_group_pieces(
     path: str, metadata: object, columns: Sequence[str], target: int
 ) -> Iterator[Piece]:
     """Cut a Parquet file by the uncompressed bytes of its columns."""
-    from penstock.pipelines.tables.parquet import column_bytes
-
     start = raw = packed = rows = 0
     groups: int = metadata.num_row_groups  # type: ignore[attr-defined]
     for group in range(groups):

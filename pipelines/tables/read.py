@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from penstock.arrow import one_array
 from penstock.errors import InputError
+from penstock.pipelines.tables import parquet, parquet_gpu
+from penstock.pipelines.tables.arrow import count_rows, open_arrow, read_batches
+from penstock.pipelines.tables.edge_lists import read_lists
+from penstock.pipelines.tables.json_graphs import read_json
+from penstock.pipelines.tables.matrix import read_entries
+from penstock.pipelines.tables.parquet import open_parquet
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, Rows
 from penstock.pipelines.tables.sample import take_sample
 from penstock.pipelines.tables.sources import find_files, format_of, open_stream
 from penstock.pipelines.tables.text import TextShape, read_text, without_mark
 from penstock.workers.resources.device import frames
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> Iterator[Rows]:
@@ -31,16 +36,10 @@ def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> 
     if piece.format == "arrow":
         return _read_arrow(piece, columns)
     if piece.format == "json":
-        from penstock.pipelines.tables.json_graphs import read_json
-
         return read_json(piece, columns, directed=shape.directed)
     if piece.format == "edgelists":
-        from penstock.pipelines.tables.edge_lists import read_lists
-
         return read_lists(piece, shape, columns)
     if piece.format == "npz":
-        from penstock.pipelines.tables.matrix import read_entries
-
         return read_entries(piece.path, [str(name) for name in columns])
     return read_text(piece, shape, columns)
 
@@ -51,10 +50,6 @@ def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> 
     Text has a header. With ``first``, the first column is taken if the first wanted name is
     missing.
     """
-    import pyarrow as pa
-
-    from penstock.arrow import one_array
-
     found: dict[str, list[pa.Array]] = {}
     for path in find_files([source]):
         kind, shape, lists = format_of(path), TextShape((), ""), frozenset[str]()
@@ -86,8 +81,6 @@ def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> 
 
 def read_ids(path: str) -> pa.Array:
     """Return the ids of a file: the first column of Parquet or Arrow IPC, or one per line."""
-    import pyarrow as pa
-
     kind = format_of(path) or ""
     if kind in ("parquet", "arrow"):
         schema = schema_with_rows(path, kind)
@@ -114,20 +107,14 @@ def read_ids(path: str) -> pa.Array:
 def schema_with_rows(path: str, table: str) -> pa.Schema | None:
     """Return the schema of a Parquet or Arrow IPC file; None if it has no rows."""
     if table == "parquet":
-        from penstock.pipelines.tables.parquet import open_parquet
-
         with open_parquet(path) as file:
             return file.schema_arrow if file.metadata.num_rows else None
-    from penstock.pipelines.tables.arrow import open_arrow
-
     with open_arrow(path) as file:
         numbers = range(file.num_record_batches)
         return file.schema if any(file.get_batch(n).num_rows for n in numbers) else None
 
 
 def _read_parquet(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]:
-    from penstock.pipelines.tables import parquet, parquet_gpu
-
     names = [str(name) for name in columns]
     with parquet.open_parquet(piece.path) as file:
         stop = file.metadata.num_row_groups if piece.stop < 0 else piece.stop
@@ -146,8 +133,6 @@ def _read_parquet(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]
 
 
 def _read_arrow(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]:
-    from penstock.pipelines.tables.arrow import count_rows, read_batches
-
     names, done = [str(name) for name in columns], 0
     for found in read_batches(piece.path, piece.start, piece.stop, names):
         # Counted only if a row is bad.

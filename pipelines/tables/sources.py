@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from penstock.errors import InputError, MissingExtra, UsageError
 from penstock.output import file_stamp
 
@@ -178,8 +180,6 @@ def open_stream(path: str) -> Iterator[Any]:
         if codec is None:  # fsspec's files cannot limit the length of a line
             yield io.BufferedReader(file) if _is_url(path) else file
             return
-        import pyarrow as pa
-
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
             yield io.BufferedReader(_Decompressed(stream, path))
 

@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
 
 from penstock.arrays import Array
 from penstock.arrow import one_array
@@ -27,9 +29,6 @@ from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.sources import open_file, open_stream, read_fully
 from penstock.pipelines.tables.split import BLANKS, Dialect, SplitRow, first_row, split_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longest quoted value
 _CHUNK = 1 << 16
@@ -153,8 +152,6 @@ class _Block:
             return _of_split_rows(self.rows, kinds, width)
         if self.start == self.stop:  # pyarrow cannot parse an empty block
             return {}, RowChecks(0)
-        import pyarrow as pa
-
         data = pa.py_buffer(self.data).slice(self.start, self.stop - self.start)
         quote = self.dialect.quote and self.data.find(b'"', self.start, self.stop) >= 0
         parsed = partial(_parsed, data, self.dialect.delimiter, quote, width)
@@ -180,9 +177,6 @@ class _Block:
 def _parsed(
     data: pa.Buffer, delimiter: bytes, quote: bool, width: int, kinds: dict[int, str]
 ) -> tuple[dict[int, pa.Array], RowChecks]:
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
     types = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
     types |= {"string": pa.string(), "bytes": pa.binary()}
     wrong: dict[int, str] = {}
@@ -223,8 +217,6 @@ def _parsed(
 def _of_split_rows(
     rows: list[SplitRow], kinds: dict[int, str], width: int
 ) -> tuple[dict[int, pa.Array], RowChecks]:
-    import pyarrow as pa
-
     checks = RowChecks(len(rows))
     wrong = {n: row for n, row in enumerate(rows) if row.fault or len(row.fields) != width}
     checks.fail_rows(
@@ -244,8 +236,6 @@ def _width_fault(found: int, expected: int) -> str:
 
 
 def _as_strings(arrays: dict[int, pa.Array], checks: RowChecks) -> dict[int, pa.Array]:
-    import pyarrow as pa
-
     found = {}
     for at, array in arrays.items():
         found[at], bad = cast_rows(array, pa.string())

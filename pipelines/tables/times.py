@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
@@ -18,17 +18,12 @@ from penstock.pipelines.tables.columns import (
 )
 from penstock.pipelines.tables.rows import RowChecks, shorten
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _ZONE = r"Z$|[T ].*[+-]\d\d(:?\d\d)?$"  # at the end of an ISO 8601 text
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
     """Return a column as int64 or float64; timestamps and dates as int64 nanoseconds."""
-    import pyarrow as pa
-
     if time_type == "float64":
         values = floats(column, "time", checks)
         checks.fail(~np.isfinite(values), lambda row: f"time {values[row]} is not finite")
@@ -46,9 +41,6 @@ def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
 
 def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
     """Return dates and timestamps as whole days since 1970, in UTC; missing ones become NaN."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if is_text(column.type):
         texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
@@ -75,9 +67,6 @@ def inside_window(values: Array, since: float | None, until: float | None) -> Ar
 
 def _stamps(column: pa.Array, unit: str, what: str, checks: RowChecks) -> Array:
     """Return ISO 8601 texts as a number of units since 1970; without a zone they count as UTC."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values, bad = np.zeros(len(column), np.int64), np.zeros(len(column), bool)
     zoned = as_numpy(pc.match_substring_regex(column, _ZONE), False)
     for which, zone in ((~zoned, None), (zoned, "UTC")):

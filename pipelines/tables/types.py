@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import InputError
 from penstock.moments import TimeType
 from penstock.pipelines.tables.columns import NUMBER, is_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FIRST = 1000  # values that decide the kind of a column of text
 _LOOKS = {
@@ -27,8 +25,6 @@ _EXPECTED = {
 
 def bare_type(kind: pa.DataType) -> pa.DataType:
     """Return a type without wrappers: extension types, dictionaries and views."""
-    import pyarrow as pa
-
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -47,8 +43,6 @@ def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> 
 
 def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
     """Return the id type of a column; raise if it cannot be read as ``asked``."""
-    import pyarrow as pa
-
     types, kind = pa.types, bare_type(kind)
     # pandas stores integers as floats if some are missing.
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -64,8 +58,6 @@ def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
 
 def time_type(kind: pa.DataType, path: str) -> TimeType:
     """Return the type in which times are kept."""
-    import pyarrow as pa
-
     kind = bare_type(kind)
     if pa.types.is_integer(kind):
         return "int64"
@@ -78,8 +70,6 @@ def time_type(kind: pa.DataType, path: str) -> TimeType:
 
 def need_number(kind: pa.DataType, what: str, path: str) -> None:
     """Raise InputError unless a column can hold numbers."""
-    import pyarrow as pa
-
     kind = bare_type(kind)
     if not (
         pa.types.is_integer(kind)
@@ -92,8 +82,6 @@ def need_number(kind: pa.DataType, what: str, path: str) -> None:
 
 def is_list(kind: pa.DataType) -> bool:
     """Say whether a type holds lists, of fixed length or not."""
-    import pyarrow as pa
-
     return bool(
         pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)
     )
@@ -104,9 +92,6 @@ def kind_of(values: pa.Array, what: str, path: str) -> str | None:
 
     At least half of the first texts decide the kind of a text; None: they are all empty.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if is_text(kind):
         texts = pc.utf8_trim_whitespace(values.cast(pa.string()).drop_null())
@@ -126,8 +111,6 @@ def kind_of(values: pa.Array, what: str, path: str) -> str | None:
 
 def need_kind(kind: pa.DataType, wanted: str, what: str, path: str) -> None:
     """Raise InputError unless a column can hold features of a kind of ``kind_of``."""
-    import pyarrow as pa
-
     types, kind = pa.types, bare_type(kind)
     dates = types.is_timestamp(kind) or types.is_date(kind)
     numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
@@ -143,8 +126,6 @@ def need_kind(kind: pa.DataType, wanted: str, what: str, path: str) -> None:
 
 def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:
     """Return the type in which relations and graph ids are kept."""
-    import pyarrow as pa
-
     kind = bare_type(kind)
     if not (pa.types.is_integer(kind) or is_text(kind)):
         raise _wrong_type(f"{what} column", "integers or strings", kind, path)

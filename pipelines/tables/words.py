@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
@@ -17,9 +18,6 @@ from penstock.errors import InputError
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.sources import read_fully
 from penstock.pipelines.tables.text import BLOCK, open_piece, parts_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, except newlines
 
@@ -29,9 +27,6 @@ def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
 
     The line of words after the last end continues in the next batch.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for at, data in _blocks(piece):
         try:
             text = pa.array([data], pa.large_binary()).cast(pa.large_string())

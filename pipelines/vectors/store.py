@@ -13,21 +13,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from penstock.arrays import Array
-from penstock.arrow import as_arrow, as_numpy, one_array, read_column
+from penstock.arrow import as_arrow, as_numpy, one_array, read_column, reading_parquet
 from penstock.errors import CorruptFile, InputError
 from penstock.files import FileEntry, file_table, link, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.threads import spread
 from penstock.vector_parts import rows_of_part, save_part
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT = Format(
     name="penstock-vectors",
@@ -135,8 +135,6 @@ def save_vectors(
 
 def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
     """Return ids, values (mapped) and the manifest of a directory of Penstock."""
-    import pyarrow as pa
-
     body = FORMAT.load(folder)
     FORMAT.files(folder, body)
     with FORMAT.reading(folder):
@@ -157,9 +155,8 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
 
 def first_id(folder: Path) -> Any:
     """Return the id of the first row of a directory of Penstock, which is not empty."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(folder / f"{part_name(0)}.parquet") as file:
+    path = folder / f"{part_name(0)}.parquet"
+    with reading_parquet(path), pq.ParquetFile(path) as file:
         return next(file.iter_batches(1, columns=["id"])).column(0)[0].as_py()
 
 
@@ -188,8 +185,6 @@ def _load(path: Path, shape: tuple[int, int]) -> Array:
 
 def as_ids(ids: Any) -> pa.Array:
     """Return ids as one Arrow array."""
-    import pyarrow as pa
-
     if isinstance(ids, pa.ChunkedArray):
         return one_array(ids)
     if isinstance(ids, pa.Array):
@@ -212,8 +207,6 @@ def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
         )
     if _ascending(ids):
         return ids
-    import pyarrow.compute as pc
-
     if len(pc.unique(ids)) != rows:
         first_row = np.asarray(pc.index_in(ids, value_set=ids))
         again = np.flatnonzero(first_row != np.arange(rows))
@@ -229,8 +222,6 @@ def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
 
 def _ascending(ids: pa.Array) -> bool:
     """Return whether ids are ascending whole numbers, and therefore different."""
-    import pyarrow as pa
-
     if not pa.types.is_integer(ids.type):
         return False
     numbers = as_numpy(ids)

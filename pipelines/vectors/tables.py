@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
@@ -21,9 +22,6 @@ from penstock.pipelines.tables.types import is_list
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _NO_TEXT = TextShape((), "")
 _TABLES = ("parquet", "arrow")
 _IDS = (".ids.parquet", ".ids.txt", ".ids.npy")
@@ -35,8 +33,6 @@ def read_lists(files: Sequence[str]) -> tuple[pa.Array, Array]:
     The ids are in ``id``, or else in the first column; the vectors in ``vector``, or else in the
     only column that holds lists of numbers.
     """
-    import pyarrow as pa
-
     found: list[tuple[str, pa.Array, Array]] = []
     for file in files:
         kind = format_of(file) or "parquet"
@@ -79,9 +75,6 @@ def _columns(schema: pa.Schema, file: str) -> tuple[str, str]:
 
 def _matrix(rows: Rows, column: pa.Array, file: str) -> Array:
     """Return lists of numbers as (rows, dimension) float32."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if column.null_count:
         first = rows.source.number(int(np.argmax(np.asarray(column.is_null()))))
         raise InputError(f"{file} has rows without a vector", got=f"null in row {first}")

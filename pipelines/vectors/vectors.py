@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import positions
@@ -17,9 +18,6 @@ from penstock.options import shown
 from penstock.paths import client_input, client_path
 from penstock.pipelines.vectors import store
 from penstock.sizes import plural
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NAMED = 10  # the most ids that an error names
 _CHUNK_BYTES = 1 << 26
@@ -181,8 +179,6 @@ class Vectors:
         InputError
             Some are unknown; the error has their number and the first ten.
         """
-        import pyarrow as pa
-
         wanted = wanted if isinstance(wanted, pa.Array) else list(wanted)
         found = self.find(wanted)
         unknown = np.flatnonzero(found < 0)
@@ -239,8 +235,6 @@ class Vectors:
 
 def find_ids(ids: pa.Array, wanted: Any) -> Array:
     """Return where ``wanted`` are among ids: see ``Vectors.find``."""
-    import pyarrow as pa
-
     asked = wanted if isinstance(wanted, pa.Array) else _as_arrow(wanted)
     if asked.type != ids.type:
         from penstock.pipelines.tables.columns import cast_or_null
@@ -251,8 +245,6 @@ def find_ids(ids: pa.Array, wanted: Any) -> Array:
 
 def _as_arrow(wanted: Any) -> pa.Array:
     """Return a user's ids as an Arrow array; ids of mixed kinds become text."""
-    import pyarrow as pa
-
     if isinstance(wanted, np.ndarray):
         return store.as_ids(wanted)
     try:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import gzip
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
@@ -21,9 +24,6 @@ from penstock.files import atomic
 from penstock.options import shown
 from penstock.pipelines.tables.sources import codec_of, file_size, open_stream
 from penstock.sizes import need_memory
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Kind = Literal["text", "binary"]
 
@@ -59,9 +59,6 @@ def write(
 
 def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
     """Return ids as the words of a file; InputError if the format cannot hold one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     try:
         words = ids.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -92,9 +89,6 @@ def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
 
 def _text(words: pa.Array, rows: Array) -> bytes:
     """Return lines; numbers are the shortest texts of the same float32."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     count, width = rows.shape
     numbers = as_arrow(rows.reshape(-1)).cast(pa.string())
     offsets = as_arrow(np.arange(0, count * width + 1, max(width, 1), dtype=np.int32))
@@ -165,8 +159,6 @@ def _is_number(text: bytes) -> bool:
 
 
 def _read_binary(path: str, rows: int, width: int) -> tuple[pa.Array, Array]:
-    import pyarrow as pa
-
     step = 4 * width
     size, packed = file_size(path), codec_of(path) is not None
     if not packed and size < rows * (step + 2):
@@ -194,9 +186,6 @@ def _read_binary(path: str, rows: int, width: int) -> tuple[pa.Array, Array]:
 
 
 def _read_text(path: str, header: bytes, sizes: tuple[int, int] | None) -> tuple[pa.Array, Array]:
-    import pyarrow as pa
-    from pyarrow import csv
-
     rows, width = sizes or (-1, len(header.split()) - 1)
     if width < 1:
         raise InputError(

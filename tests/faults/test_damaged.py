@@ -144,6 +144,16 @@ def test_the_split_of_a_run(copy, commands, tmp_path):
     commands.refused(["gnn", "evaluate", str(path)], tmp_path, file, codes=(1,))
 
 
+@pytest.mark.parametrize("where", [slice(10, 60), slice(-60, -20)], ids=["rows", "footer"])
+def test_the_nodes_of_a_graph(where, copy, commands, tmp_path):
+    file = copy / "graph/nodes.parquet"
+    content = bytearray(file.read_bytes())
+    content[where] = b"\xff" * len(content[where])
+    file.write_bytes(content)
+    words = ["centrality", str(copy / "graph"), str(tmp_path / "out"), "--metrics", "pagerank"]
+    commands.refused(words, tmp_path, file, codes=(1,))
+
+
 @pytest.mark.parametrize("job", ["walk", "partition", "predict"])
 def test_verify_finds_a_flipped_bit(job, copy, commands, tmp_path):
     """Before anything is computed with it; so does validate, and nothing else."""

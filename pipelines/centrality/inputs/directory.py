@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, one_array, read_column, take, written_bytes
+from penstock.arrow import as_numpy, one_array, read_column, reading_parquet, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, InputError
@@ -36,8 +38,6 @@ from penstock.pipelines.centrality.options import (
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec, costs_of, cut
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
@@ -243,17 +243,14 @@ def _opened(path: Path, version: str) -> Graph:
 @lru_cache(maxsize=4)
 def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
     """Return the metadata of nodes.parquet, and the first row of each row group."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(path)
+    with reading_parquet(path):
+        metadata = pq.read_metadata(path)
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     return metadata, offsets_of(np.array(counts, np.int64))
 
 
 def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
     """Return the users' ids of some nodes, reading only the row groups that have them."""
-    import pyarrow as pa
-
     path = graph.path / "nodes.parquet"
     version = graph.manifest.files["nodes.parquet"].sha256
     _, starts = _row_groups(path, version)
@@ -271,8 +268,6 @@ def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
 
 @lru_cache(maxsize=8)  # consecutive pieces share them
 def _read_ids(path: Path, version: str, group: int) -> pa.Array:
-    import pyarrow.parquet as pq
-
     metadata, _ = _row_groups(path, version)
-    with pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
+    with reading_parquet(path), pq.ParquetFile(path, metadata=metadata, memory_map=True) as file:
         return one_array(file.read_row_group(group, columns=["id"], use_threads=False).column(0))

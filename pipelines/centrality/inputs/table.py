@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import UsageError
@@ -26,8 +27,6 @@ from penstock.pipelines.etl.reading.layout import ZOOS, guess_format
 from penstock.pipelines.etl.zoos.runs import GraphRange, Run, by_graph, choose_ranges, read_runs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
@@ -66,8 +65,6 @@ class TableInput(CentralityInput):
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Read the whole input into runs, and cut their graphs into pieces."""
-        import pyarrow as pa
-
         self.job.connected, self.job.partial = workers, output
         runs, samples = read_runs(self.job)
         self.bad_rows = self.job.counts.bad_rows
@@ -104,8 +101,6 @@ class TableInput(CentralityInput):
 
 def count_graphs(part: GraphRange, runs: list[Run], once: str | None) -> pa.Table:
     """Return the graphs of a range, and their rows; on a worker."""
-    import pyarrow as pa
-
     named, rows = part.count(runs, once)
     graphs, starts, order = by_graph(named)
     rows = np.add.reduceat(rows if order is None else rows[order], starts[:-1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrow import as_numpy
 from penstock.kernels.centrality_rules import GraphBatch
@@ -14,9 +14,6 @@ from penstock.pipelines.centrality.one_graph import load_batch, save_batch, with
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.zoos.runs import GraphRange, Run
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,6 +80,4 @@ class KeptPiece(PieceSpec):
 
 def as_short(ids: pa.Array) -> pa.Array:
     """Return ids, texts with offsets of 32 bits, which suffice for a piece."""
-    import pyarrow as pa
-
     return ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids

@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
@@ -24,9 +25,6 @@ from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.rows import RowChecks, shown
 from penstock.pipelines.tables.times import days
 from penstock.pipelines.tables.types import is_list, kind_of, need_kind
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 UNKNOWN = -1.0  # the code of a category that the graph of --features-as does not have
 MOST_CATEGORIES = 256
@@ -150,8 +148,6 @@ class FeatureCoder:
         self, names: Sequence[str], arrays: Sequence[pa.Array], checks: RowChecks, path: str
     ) -> Array:
         """Return some rows as (n, columns) of floats; each item of a list is a column."""
-        import pyarrow as pa
-
         if is_list(arrays[0].type):
             self.listed = True
             return _listed_features(arrays[0], names[0], checks, may_miss=self._may_miss)
@@ -198,9 +194,6 @@ def _numbers(column: pa.Array, what: str, checks: RowChecks, *, may_miss: bool) 
 
 def _texts(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     """Return the names of categories, null for those that are missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     inner = RowChecks(len(column))
     texts = convert.strings(without_nan(column), what, inner)
     missing = pc.equal(pc.binary_length(texts), 0)
@@ -210,9 +203,6 @@ def _texts(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
 
 def _booleans(column: pa.Array, what: str, checks: RowChecks) -> Array:
     """Return 0 for false, 1 for true and NaN for a missing value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(without_nan(column).cast(pa.string())))
     texts = texts.fill_null("")
     found = pc.index_in(texts, pa.array(["false", "true", "0", "1", ""])).fill_null(-1)
@@ -222,9 +212,6 @@ def _booleans(column: pa.Array, what: str, checks: RowChecks) -> Array:
 
 
 def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss: bool) -> Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
     width = int(np.bincount(lengths[lengths >= 0]).argmax()) if (lengths >= 0).any() else 0
     if pa.types.is_fixed_size_list(column.type):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import one_array
@@ -22,8 +23,6 @@ from penstock.splits import split_nodes
 from penstock.writer import write_feature_files, write_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.pipelines.etl.job import EtlJob
 
 
@@ -42,8 +41,6 @@ def write_node_data(
     manifest  so far; its classes keep their numbers
     columns  more of nodes.parquet, in Arrow
     """
-    import pyarrow as pa
-
     options = job.options
     found: dict[str, Any] = {"types": ids.count_types(order)}
     count = len(ids) if order is None else len(order)
@@ -85,8 +82,6 @@ def write_node_data(
 def _write_nodes(
     root: Path, ids: NodeIds, order: Array | None, columns: dict[str, Any], count: int
 ) -> FileEntry:
-    import pyarrow as pa
-
     known = {**ids.columns(range(0)), **columns}
     schema = pa.schema([(name, column.type) for name, column in known.items()])
 

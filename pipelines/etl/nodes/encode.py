@@ -17,9 +17,10 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
@@ -27,9 +28,6 @@ from penstock.graph import load_npy
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TIMES = 1025  # of a batch: a split by time is as exact as these lie
 
@@ -83,8 +81,6 @@ def _encode(
 
 def _types_of_ends(table: pa.Table, options: EtlOptions) -> pa.DictionaryArray | None:
     """Return the types of a batch's sources and targets, one after the other."""
-    import pyarrow as pa
-
     if options.source_type is None:
         return None
     parts = []
@@ -98,8 +94,6 @@ def _types_of_ends(table: pa.Table, options: EtlOptions) -> pa.DictionaryArray |
 
 def type_of_all(name: str, count: int) -> pa.DictionaryArray:
     """Return ``count`` times one type."""
-    import pyarrow as pa
-
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([name]))
 
 
@@ -142,7 +136,7 @@ def merge_ids(
             first, last = types_in(batch).get(kind, (0, 0))
             ids = SortedIds.load(batch).part(first, last)
             start, stop = ids.position(low), ids.position(high, end=True)
-            slices.append(ids.slice(start, stop))
+            slices.append(ids.part(start, stop).to_arrow())
             where = {"start": first + start, "count": stop - start}
             counts.append(spill.take(batch, "counts", np.int64, **where))
             ends.append(spill.take(batch, "ends", np.uint8, **where))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.etl.nodes.coded import FeatureCoder
 from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
+from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
+from penstock.pipelines.etl.nodes.table import read_nodes
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from penstock.pipelines.tables.matrix import load_matrix
 
 _ID_BATCH = 1 << 22
 
@@ -96,8 +97,6 @@ def encode_node_table(
 
 def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
 
-    from penstock.pipelines.etl.nodes.table import read_nodes
-
     nothing = np.empty(0, np.int64)
     found = NodeTable(str(options.nodes), 0, [], nothing, nothing)
     kept: dict[str, list[Any]] = {"row": [], "label": [], "split": []}
@@ -135,8 +134,6 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
 
 def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
     """Return the labels of all files as one column; a file without any has no type of its own."""
-    import pyarrow as pa
-
     some = [array for array in labels if array.null_count < len(array)] or labels[:1]
     parts = [one if one.null_count < len(one) else pa.nulls(len(one)) for one in labels]
     tables = [pa.table({"label": one}) for one in (some[0][:0], *parts)]
@@ -173,14 +170,10 @@ def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any,
             raise UsageError(
                 "--features of nodes with types needs --nodes, a table with one row per node"
             )
-        from penstock.pipelines.etl.nodes.features import open_features
-
         nodes = open_features(options.features, checked=False).shape[0]
         return {None: nodes}, str(options.features)
     sizes: dict[Any, int] = {}
     for path in matrices:
-        from penstock.pipelines.tables.matrix import load_matrix
-
         shape = load_matrix(path, "adj_").shape
         for kind, size in zip((options.source_type, options.target_type), shape, strict=True):
             sizes[kind] = max(size, sizes.get(kind, 0))
@@ -190,8 +183,6 @@ def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any,
 def _open_features(options: EtlOptions, rows: int) -> Any:
     if options.features is None:
         return None
-    from penstock.pipelines.etl.nodes.features import open_features
-
     features = open_features(options.features, may_miss=options.missing_features != "error")
     if features.shape[0] != rows:
         raise InputError(
@@ -204,8 +195,6 @@ def _open_features(options: EtlOptions, rows: int) -> Any:
 
 
 def _numbers(start: int, stop: int, id_type: str) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     numbers = np.arange(start, stop, dtype=np.int64)
     if id_type == "uint64":
         numbers = (numbers.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)

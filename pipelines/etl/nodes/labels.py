@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.rows import RowChecks
 from penstock.pipelines.tables.sample import INTEGER, is_number
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SEPARATOR = re.compile(r"[;|\s]+")
 _MOST_CLASSES = 1000  # the most classes that floats may stand for
@@ -47,8 +46,6 @@ def labels_of(
     column: pa.Array, label_type: str, checks: RowChecks, marker: str | None = None
 ) -> pa.Array:
     """Return labels of a type; a missing one is null. ``marker`` is --label-missing."""
-    import pyarrow as pa
-
     column = _checked(column, label_type, marker)
     missing = convert.nulls_of(column)
     if label_type == "class" and pa.types.is_floating(column.type):
@@ -74,8 +71,6 @@ def labels_of(
 
 
 def _lists(texts: pa.Array, label_type: str, checks: RowChecks) -> pa.Array:
-    import pyarrow as pa
-
     parts = [_parts(text) for text in texts.to_pylist()]
     if label_type == "list of string":
         return pa.array([part or None for part in parts], pa.list_(pa.string()))
@@ -94,9 +89,6 @@ def _parts(text: str) -> list[str]:
 
 def without_nan(column: pa.Array) -> pa.Array:
     """Return a column with null for NaN, which pandas writes for a missing label."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
@@ -109,9 +101,6 @@ def coded_labels(
 
     known  the names of an earlier graph, which other ones follow
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_fixed_size_list(labels.type):
         labels = labels.cast(pa.list_(labels.type.value_type))
     kind = options.label_kind
@@ -140,8 +129,6 @@ def coded_labels(
 
 def _are_classes(floats: pa.Array) -> bool:
     """Say whether floats are classes with gaps: pandas writes integers so if some are missing."""
-    import pyarrow.compute as pc
-
     if floats.null_count in (0, len(floats)):
         return False
     return len(pc.unique(floats)) <= _MOST_CLASSES + 1 and _are_whole(floats)
@@ -158,9 +145,6 @@ def _numbered(lists: pa.Array, numbers: pa.Array) -> pa.Array:
     An empty list says that a node has none of the classes. A node without a list, or with a list
     in which all items are missing, has no label.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
     known = np.asarray(numbers.is_valid())
     rows = np.repeat(np.arange(len(lengths)), lengths)[known]
@@ -172,9 +156,6 @@ def _numbered(lists: pa.Array, numbers: pa.Array) -> pa.Array:
 
 def _without(column: pa.Array, marker: str | None) -> pa.Array:
     """Return a column of texts or numbers with null for the marker of no label."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if marker is None or pa.types.is_null(column.type):
         return column
     if convert.is_text(column.type):
@@ -188,8 +169,6 @@ def _without(column: pa.Array, marker: str | None) -> pa.Array:
 
 def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
     """Return a column with null for NaN, the empty text and the marker: no label."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_null(column.type):
         return column.cast(pa.string())
@@ -219,8 +198,5 @@ def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
 
 
 def _check_finite(column: pa.Array, checks: RowChecks) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_floating(column.type):
         checks.fail(np.asarray(pc.is_inf(column).fill_null(False)), "label is not finite")

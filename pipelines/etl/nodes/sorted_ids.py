@@ -73,10 +73,6 @@ class SortedIds:
         result: list[Any] = self.to_arrow().to_pylist()
         return result
 
-    def slice(self, start: int, stop: int) -> pa.Array:
-        """Return positions ``start:stop``."""
-        return self.part(start, stop).to_arrow()
-
     def sample(self, count: int) -> list[Any]:
         """Return up to ``count`` ids, evenly spaced."""
         at = np.unique(np.linspace(0, len(self) - 1, min(count, len(self))).astype(np.int64))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.errors import InputError
@@ -70,8 +71,6 @@ def _layout_of(
     path: str, kind: str, id_type: str, options: EtlOptions, coder: FeatureCoder
 ) -> tuple[NodeLayout | None, TextShape]:
     """Return the columns of a file (None if it is empty) and the layout of a text."""
-    import pyarrow as pa
-
     if kind in ("parquet", "arrow"):
         schema = schema_with_rows(path, kind)
         layout = schema and NodeLayout.of_schema(path, schema, id_type, options, coder.known)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from penstock.errors import InputError, UsageError
 from penstock.moments import TimeType, moment, moment_before
@@ -12,6 +14,9 @@ from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.tables import types as types_of
+from penstock.pipelines.tables.edge_lists import sample_lists
+from penstock.pipelines.tables.json_graphs import sample_graphs
+from penstock.pipelines.tables.matrix import matrix_columns
 from penstock.pipelines.tables.names import SOURCES, TARGETS, find_column
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import schema_with_rows
@@ -32,9 +37,6 @@ from penstock.pipelines.tables.sources import (
     table_format,
 )
 from penstock.sizes import listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 KNOWN = {
     "source": SOURCES,
@@ -137,8 +139,6 @@ def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
     table = table_format(path, kind)
     if table == "npz":
-        from penstock.pipelines.tables.matrix import matrix_columns
-
         if type_column(options.source_type) or type_column(options.target_type):
             raise UsageError("a matrix has no columns of types", remedy="--source-type TYPE")
         names = matrix_columns(path)
@@ -190,8 +190,6 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
 
 def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | None:
     """Return the layout of JSON lines, where a string that looks like a number is a string."""
-    from penstock.pipelines.tables.json_graphs import sample_graphs
-
     found = sample_graphs(Piece(path, "json", names=(path,) if several else ()))
     if not found.rows:
         return None
@@ -207,8 +205,6 @@ def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | N
 
 
 def _lists_layout(files: Sequence[str], options: EtlOptions) -> Layout:
-    from penstock.pipelines.tables.edge_lists import sample_lists
-
     formats = sorted({str(format_of(file)) for file in files})
     if len(formats) > 1:
         raise UsageError(
@@ -237,8 +233,6 @@ def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
     """Complete a layout from the types of the columns."""
-    import pyarrow as pa
-
     ends = types["source"], types["target"]
     found: dict[str, Any] = {"id_type": types_of.id_type(*ends, options.id_type, path)}
     if "weight" in types:

@@ -9,6 +9,9 @@ from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions, asked_columns
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import KNOWN, schema_types
+from penstock.pipelines.tables.arrow import open_arrow
+from penstock.pipelines.tables.edge_lists import graph_names, list_pieces
+from penstock.pipelines.tables.parquet import open_parquet
 from penstock.pipelines.tables.pieces import (
     TARGET,
     Piece,
@@ -50,8 +53,6 @@ def find_pieces(
     if kind == "tu":
         return [Piece(paths[0], kind, bytes=sum(map(file_size, files)))]
     if kind == "edgelists":
-        from penstock.pipelines.tables.edge_lists import graph_names, list_pieces
-
         found += list_pieces(files, graph_names(files, paths), target_bytes)
         files = []
     several = len(files) > 1
@@ -83,8 +84,6 @@ def needed_columns(layout: Layout) -> dict[str, str | int]:
 
 
 def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
-    from penstock.pipelines.tables.parquet import open_parquet
-
     columns = [str(name) for name in needed_columns(layout).values()]
     with open_parquet(path) as file:
         _check_schema(path, file.schema_arrow, layout, options)
@@ -92,8 +91,6 @@ def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> 
 
 
 def _batches(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
-    from penstock.pipelines.tables.arrow import open_arrow
-
     with open_arrow(path) as file:
         _check_schema(path, file.schema, layout, options)
         yield from batch_pieces(path, file.num_record_batches, file_size(path), target)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow
@@ -19,9 +20,6 @@ from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import read_rows
 from penstock.pipelines.tables.rows import Column, RowChecks, RowSource
 from penstock.pipelines.tables.times import inside_window, times
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
@@ -145,8 +143,6 @@ def _clean(
 
 def table_of(columns: dict[str, Any], keep: Array | None) -> pa.Table:
     """Return columns of NumPy or Arrow as a table of the rows that ``keep`` marks (None: all)."""
-    import pyarrow as pa
-
     mask = None if keep is None else pa.array(keep)
     arrays = {}
     for name, values in columns.items():

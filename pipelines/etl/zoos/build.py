@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
@@ -105,8 +107,6 @@ def build_range(
     Leaves ``graphs`` (ids), ``graph_nodes`` and ``graph_edges`` (counts), ``ids`` (of the nodes),
     and the arrays of a CSR; a step for ``once``.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     def make(folder: Path) -> dict[str, Any]:
         rows = int(part.count(runs, once)[1].sum())
@@ -261,8 +261,6 @@ def _write_tables(job: EtlJob, ranges: list[Path], nodes: Array, edges: Array) -
     """Write nodes.parquet, with ``id`` in its graph and ``graph``, its number, and
     graphs.parquet, with the user's ``id``, ``first`` node, and counts of nodes and edges.
     """
-    import pyarrow as pa
-
     root, graphs = job.partial.result, len(nodes) - 1
     inside, named = (
         NodeIds([SortedIds.load(one, name) for one in ranges], None, unsigned=kind == "uint64")

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
@@ -26,8 +29,6 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from penstock.pipelines.etl.job import EtlJob
 
 _ROWS = 1 << 17  # rows of a row group: the least that is read of a run
@@ -69,9 +70,6 @@ class GraphRange:
 
         once  name of an input whose graphs are contiguous: an id that returns is a second graph
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         found = [self._graphs(run) for run in runs]
         graphs = pa.chunked_array([ids.to_arrow() for ids, _ in found])
         if once is not None and pc.count_distinct(graphs).as_py() < len(graphs):
@@ -85,8 +83,6 @@ class GraphRange:
 
     def read(self, runs: Iterable[Run]) -> SmallGraphs:
         """Read the rows of these graphs."""
-        import pyarrow as pa
-
         rows = [_read_rows(run, *self._graphs(run)[1][[0, -1]].tolist()) for run in runs]
         return number_graphs(*self.count(runs), pa.concat_tables(rows))
 
@@ -203,8 +199,6 @@ def by_graph(
     rows  number of rows that each item of ``graphs`` represents [default: one]
     ->    (graphs + 1,) starts; the order is stable, and None if rows are in order already
     """
-    import pyarrow as pa
-
     if pa.types.is_int64(graphs.type):
         values = as_numpy(graphs)
         if not (values[1:] < values[:-1]).any():
@@ -224,8 +218,6 @@ def by_graph(
 
 def _read_rows(run: Run, start: int, stop: int) -> pa.Table:
     """Return some rows of a run."""
-    import pyarrow.parquet as pq
-
     groups = range(start // _ROWS, max(-(-stop // _ROWS), start // _ROWS))
     with pq.ParquetFile(run.folder / _FILE, memory_map=True) as file:
         table = file.read_row_groups(list(groups), use_threads=False)
@@ -233,9 +225,6 @@ def _read_rows(run: Run, start: int, stop: int) -> pa.Table:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     texts = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
     pq.write_table(
         table,
@@ -249,8 +238,6 @@ def _write(table: pa.Table, path: Path) -> None:
 
 def _numbers(ends: list[pa.ChunkedArray]) -> tuple[SortedIds | None, Array, Array]:
     """Return both ends of rows as int64: unchanged, or as positions among sorted ids."""
-    import pyarrow as pa
-
     if pa.types.is_int64(ends[0].type):
         return None, as_numpy(ends[0], 0), as_numpy(ends[1], 0)
     empty = pa.scalar(b"" if pa.types.is_binary(ends[0].type) else "", ends[0].type)

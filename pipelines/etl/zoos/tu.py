@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
@@ -108,8 +110,6 @@ def tu_layout(folder: str, options: EtlOptions) -> Layout:
 
 def read_tu(folder: str, layout: Layout) -> Batch:
     """Return the edges, one row per isolated node, and one row per graph without nodes."""
-    import pyarrow as pa
-
     files = find_tu_files(folder)
     graph_of, graphs = _graphs_of(files)
     edges = read_numbers(files["A"], "int64", 2)
@@ -137,9 +137,6 @@ def read_tu(folder: str, layout: Layout) -> Batch:
 
 def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
     """Add labels and features of nodes, labels and attributes of graphs, to a zoo's files."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     root, files = job.partial.result, find_tu_files(job.edges[0])
     graph_of, graphs = _graphs_of(files)
     rows, table = np.arange(len(graph_of)), pq.read_table(root / "nodes.parquet")
