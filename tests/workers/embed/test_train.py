@@ -12,6 +12,7 @@ from graphs import write_graph
 
 from penstock import CSR
 from penstock.errors import GraphError, UsageError
+from penstock.files import sha256_of
 from penstock.pipelines.embed.run import keep_ids
 from penstock.workers.embed import initial
 from penstock.workers.embed import train as module
@@ -38,7 +39,9 @@ def run(graph, on_threads):
     def run(folder, ranks=1, stop=None, on=graph, init=None, **options):
         folder.mkdir(exist_ok=True)
         names = graph.manifest.relations if init else ()
-        task = TrainTask(on.path, folder, Training(**{**SMALL, **options}), init, names)
+        sha256 = sha256_of(init / "checkpoints/best.safetensors") if init else None
+        training = Training(**{**SMALL, **options})
+        task = TrainTask(on.path, folder, training, init, names, sha256)
         return on_threads(ranks, lambda comm: train(comm, task), stop=stop)
 
     return run
