@@ -209,7 +209,7 @@ def test_a_job_outlives_killed_workers(driver, hosts):
     driver.end()
     no_process_left(hosts)
     folders = [(host, folder) for host in hosts.names for folder in ("/dev/shm", hosts.tmp)]
-    found = [file for host, folder in folders for file in hosts.files(host, folder)]
+    found = [f"{folder}/{file}" for host, folder in folders for file in hosts.files(host, folder)]
     assert [file for file in found if not file.endswith(LOCKS_OF_DASK)] == []
 
 
