@@ -87,7 +87,7 @@ def source(root, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # pip reads what PyTorch needs from its wheel: a gigabyte
+@pytest.mark.timeout(1200)  # the package index decides
 @pytest.mark.parametrize("extras", EXTRAS)
 def test_extras_resolve(extras, source):
     run = pip_dry_run(f".[{extras}]", cwd=source)
