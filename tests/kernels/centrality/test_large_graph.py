@@ -284,7 +284,7 @@ def test_betweenness_on_a_gpu_of_one_graph(directed, few, monkeypatch):
 @pytest.mark.parametrize("few", [1, 16, 1 << 40], ids=["marking", "both", "gathering"])
 def test_distances_on_a_gpu_of_one_graph(directed, few, monkeypatch):
     from penstock.kernels.cuda import centrality
-    from penstock.pipelines.centrality.pieces import on_device
+    from penstock.pipelines.centrality.one_graph import on_device
 
     monkeypatch.setattr("penstock.kernels.cuda.centrality.words.LEAST_ITEMS", 0)
     monkeypatch.setattr("penstock.kernels.cuda.centrality.words._FEW", few)
@@ -304,7 +304,7 @@ def test_triangles_on_a_gpu_of_one_graph():
     import cupy
 
     from penstock.kernels.cuda import centrality
-    from penstock.pipelines.centrality.pieces import on_device
+    from penstock.pipelines.centrality.one_graph import on_device
 
     # Of a complete graph, nodes have more edges than a block holds.
     complete = nx.complete_graph(2_100)
