@@ -63,8 +63,8 @@ ONE, BOTH = (Corrupted.TAIL,), (Corrupted.TAIL, Corrupted.HEAD)
 INSTRUCTIONS = {Model.TRANSE_L1: 10, Model.ROTATE: 16}
 # Measured: the time of compiled PyTorch (of L2: of cdist) over ours, and the share of the floor.
 CORES: dict[Any, Any] = {
-    (Model.DOT, BOTH): (1.7, None),
-    (Model.COMPLEX, BOTH): (1.6, None),
+    (Model.DOT, BOTH): (1.2, None),
+    (Model.COMPLEX, BOTH): (1.15, None),
 }
 GPUS: dict[Any, Any] = {
     (Model.DOT, ONE): (4.4, 0.34),

@@ -154,7 +154,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             "R-MAT",
             rmat(folder / "edges", edges, scale),
             edges,
-            {"threads": (2.6, 1.1), "local": (1.9, 0.25)},
+            {"threads": (1.7, 1.1), "local": (1.15, 0.25)},
         ),
         ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.2, 0.55)}),
     ):
@@ -171,7 +171,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 (count, "edges"),
                 needs=[installed("polars")],
             )
-    for order, full, quick in (("by graph", 1.7, 0.35), ("shuffled", 1.7, 0.35)):
+    for order, full, quick in (("by graph", 1.7, 0.35), ("shuffled", 1.3, 0.35)):
         source = folder / order.replace(" ", "-")
         rows = zoo(source, given.graphs, shuffled=order == "shuffled")
         yield Case(

@@ -116,7 +116,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         "weights, relations": (
             "rmat",
             {"scale": scale, "weights": "1,5", "relations": 5},
-            (0.29, 0.022),
+            (0.23, 0.022),
         ),
         "R-MAT": ("rmat", size, (0.135, 0.011)),
         "Parquet": ("rmat", size | {"format": "parquet"}, (0.18, 0.007)),

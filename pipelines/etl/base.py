@@ -136,6 +136,9 @@ class Base:
             ways = WAYS[manifest.directed], WAYS[not manifest.directed]
             raise another_kind(path, "edges", *ways)
         found["directed"] = manifest.directed
+        if options.remove_nodes is not None:
+            kept = ("node_id", "node_type")
+            found |= {n: v for n, v in self.of_nodes.items() if n in kept and n not in given}
         if options.nodes is not None:
             found |= {n: value for n, value in self.of_nodes.items() if n not in given}
             if manifest.labels is not None:
@@ -146,6 +149,8 @@ class Base:
         self._check_nodes(options)
         if options.time is None and (options.since or options.until):
             raise UsageError(f"{path} has no times", remedy="Leave --since and --until out")
+        if options.source_type is None and options.node_type is not None:
+            raise UsageError(f"{path} has no types of nodes", remedy="Leave --node-type out")
         if options.window is not None and options.merge_times:
             raise UsageError(
                 f"{path} was made with --merge-times, and cannot take back what left the window",

@@ -28,7 +28,7 @@ from penstock.pipelines.etl.reading.layout import first_moment
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import Slices, build_rows, manifest_of
 from penstock.pipelines.etl.writing.change import change_rows
-from penstock.pipelines.etl.writing.make_rows import shuffle
+from penstock.pipelines.etl.writing.make_rows import shuffle, trim
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import Shape, make_shape
 from penstock.writer import write_shard
@@ -44,9 +44,10 @@ def change_graph(job: EtlJob) -> Manifest:
     batches, ids = encode(job), None
     new_ids = new = np.empty(0, np.int64)
     table = None
+    gone = new
     if batches or job.options.nodes is not None:
         ids, table = merge(job, batches)
-        new_ids, new = _number(job, batches, ids, table)
+        new_ids, new, gone = _number(job, batches, ids, table)
     permutation = job.partial.scratch / "permutation.npy"
     np.save(permutation, new_ids)
     bounds = np.zeros(before.nodes + len(new), np.int64)
@@ -71,28 +72,40 @@ def change_graph(job: EtlJob) -> Manifest:
         job.counts.not_removed += sum(result["unknown"] for result in results)
         if use == "remove" and job.options.self_loops != "keep":
             job.counts.not_removed += sum(result["loops"] for result in results)
-    manifest = _write_shards(job, base, shape, unweighted, parts["train"], parts["remove"])
+    root = job.partial.scratch / "untrimmed" if len(gone) else job.partial.result
+    manifest = _write_shards(job, base, shape, unweighted, parts["train"], parts["remove"], root)
+    order = np.arange(manifest.nodes)
+    if len(gone):
+        keep, base_ids = np.ones(manifest.nodes, bool), order.copy()
+        keep[gone], base_ids[before.nodes :] = False, -1
+        manifest, order = trim(job, manifest, shape, root, keep, base_ids)
+        job.counts.nodes_gone = len(gone)
     if ids is not None:
         with_values = np.zeros(ids.count, bool) if table is None else table.row_of >= 0
         with_values[new] = True
-        if with_values.any():
-            return changed_nodes(job, ids, new_ids, np.flatnonzero(with_values), table, manifest)
+        if with_values.any() or len(gone):
+            at = np.flatnonzero(with_values)
+            return changed_nodes(job, ids, new_ids, at, table, order, manifest)
     return _with_nodes(job, manifest)
 
 
 def _number(
     job: EtlJob, batches: list[EncodedBatch], ids: Ids, table: NodeTable | None
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Return the internal id of each id that was read, and the positions of new nodes among them.
 
-    An id that is only in edges to remove is no node: -1.
+    An id that is only in edges to remove is no node: -1. The third value is the internal ids of
+    nodes to remove.
     """
     assert job.base is not None
     found = job.base.find(ids.named)
-    named = np.zeros(ids.count, bool)
+    named, removed = np.zeros((2, ids.count), bool)
     for number, batch in enumerate(batches):
         if batch.use in ("train", "nodes"):
             named[ids.numbering.ids(number)] = True
+        elif batch.use == "remove nodes":
+            removed[ids.numbering.ids(number)] = True
+    gone = _gone(job, found, named, removed, ids)
     new = np.flatnonzero((found < 0) & named)
     lacking = new if table is None else new[table.row_of[new] < 0]
     may_lack = table is not None and job.options.unknown_nodes == "add"
@@ -104,7 +117,28 @@ def _number(
             remedy="Give their values as --nodes",
         )
     found[new] = job.base.manifest.nodes + np.arange(len(new))
-    return found, new
+    return found, new, gone
+
+
+def _gone(job: EtlJob, found: Array, named: Array, removed: Array, ids: Ids) -> Array:
+    """Return the internal ids of nodes to remove; count those that do not exist."""
+    assert job.base is not None
+    if (removed & named).any():
+        first = ids.named.name(int(np.argmax(removed & named)))
+        raise InputError(
+            f"nodes of {job.options.remove_nodes} are also in edges to add, or in --nodes",
+            got=f"{np.count_nonzero(removed & named):,} such, as {first!r}",
+            remedy="Leave them out of one",
+        )
+    unknown = removed & (found < 0)
+    job.counts.nodes_not_removed = int(np.count_nonzero(unknown))
+    if unknown.any() and job.options.strict:
+        raise InputError(
+            f"{np.count_nonzero(unknown):,} nodes to remove are not in {job.base.graph.path}",
+            got=f"{ids.named.name(int(np.argmax(unknown)))!r} first",
+            remedy="Leave them out, or give no --strict",
+        )
+    return found[removed & ~unknown]
 
 
 def change_shard(
@@ -160,8 +194,9 @@ def _write_shards(
     unweighted: Shape,
     added: list[Slices],
     gone: list[Slices],
+    root: Path,
 ) -> Manifest:
-    """Write or link the shard of each bin."""
+    """Write or link the shard of each bin below ``root``."""
     whole = {(one.start, one.stop): number for number, one in enumerate(base.manifest.shards)}
     bounds = list(pairwise(shape.starts))
     results: dict[int, dict[str, Any]] = {}
@@ -173,7 +208,7 @@ def _write_shards(
     for one, rows in enumerate(bounds):
         stays = same and rows in whole and not added[one].count and not gone[one].count
         if stays and not _has_older(base, whole[rows], since):
-            results[one] = _link_shard(job.partial.result, one, base, whole[rows])
+            results[one] = _link_shard(root, one, base, whole[rows])
         else:
             changed.append(one)
     made = job.connected.tasks(
@@ -187,7 +222,7 @@ def _write_shards(
         unweighted=unweighted,
         merging=Merging.of(job.options),
         since=since,
-        root=job.partial.result,
+        root=root,
         done=job.partial.scratch / "changed",
     )
     counts = job.counts

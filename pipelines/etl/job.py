@@ -89,7 +89,7 @@ class EtlJob:
         if (options.changes and self.edges) or not (some or self.edges):
             raise UsageError(
                 "edges, or changes of --base, are needed, and not both",
-                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove or --nodes",
+                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove, --nodes, ...",
             )
         changed = [*map(str, (*options.add, *options.remove))]
         self._find(self.edges or changed)
@@ -106,7 +106,8 @@ class EtlJob:
     def searched(self) -> list[str]:
         """Return the folders whose files are read, at any depth."""
         options = self.options
-        tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
+        tables = [options.nodes, options.remove_nodes, options.valid, options.test]
+        tables = [one for one in tables if one is not None]
         # Only files with certain names belong to a TU data set, and no folders.
         return [*(() if self.format == "tu" else self.edges), *tables]
 
@@ -179,8 +180,9 @@ class EtlJob:
         files = find_files(listed, None if self.format == "tu" else self.format)
         for path in (options.valid, options.test):
             files += [] if path is None else find_files([str(path)], self.format)
-        tables = [] if options.nodes is None else find_files([str(options.nodes)])
-        files += [path for path in tables if format_of(path) in NODE_TABLES]
+        for table in (options.nodes, options.remove_nodes):
+            found = [] if table is None else find_files([str(table)])
+            files += [path for path in found if format_of(path) in NODE_TABLES]
         if options.features is not None and options.features.is_file():
             files.append(str(options.features))
         if options.features_as is not None:

@@ -49,8 +49,6 @@ _IGNORED: Rules = (
     (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
     (
         (
-            "node_id",
-            "node_type",
             "label",
             "split",
             "feature_columns",
@@ -62,9 +60,14 @@ _IGNORED: Rules = (
         lambda o: o.nodes is None,
     ),
     (
+        ("node_id", "node_type"),
+        "without --nodes and --remove-nodes",
+        lambda o: o.nodes is None and o.remove_nodes is None,
+    ),
+    (
         ("node_type",),
         "without --source-type and --target-type",
-        lambda o: o.source_type is None,
+        lambda o: o.source_type is None and not o.changes,
     ),
     (
         ("feature_columns", "category_columns", "features_as"),
@@ -90,8 +93,12 @@ _IGNORED: Rules = (
     ),
     (("split_edges_by",), "without --split-edges", lambda o: o.split_edges is None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
-    (("add", "remove"), "without --base", lambda o: o.base is None),
-    (("strict",), "without --remove", lambda o: not o.remove),
+    (("add", "remove", "remove_nodes"), "without --base", lambda o: o.base is None),
+    (
+        ("strict",),
+        "without --remove and --remove-nodes",
+        lambda o: not o.remove and o.remove_nodes is None,
+    ),
 )
 IGNORED_IN_CHANGES: Rules = (
     (
@@ -243,8 +250,11 @@ class EtlOptions:
     remove: tuple[ClientInput, ...] = ()
     """with --base, instead of EDGES: files of edges that are removed from it, before others are
     added; may be repeated"""
+    remove_nodes: ClientInput | None = None
+    """with --base, instead of EDGES: a table of ids (--node-id) of nodes that are removed with all
+    their edges: parquet, csv or tsv. Nodes with the highest internal ids get theirs"""
     strict: bool = False
-    """stop if an edge to remove does not exist, instead of counting it"""
+    """stop if an edge or a node to remove does not exist, instead of counting it"""
 
     min_degree: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """drop nodes with fewer edges than this (once, not repeatedly)"""
@@ -314,8 +324,8 @@ class EtlOptions:
 
     @property
     def changes(self) -> bool:
-        """Whether edges are added to and removed from the base."""
-        return bool(self.add or self.remove)
+        """Whether edges or nodes are added to or removed from the base."""
+        return bool(self.add or self.remove or self.remove_nodes)
 
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):

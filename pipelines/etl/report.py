@@ -38,13 +38,14 @@ class EtlReport(JobReport):
     in_both_directions: int = 0
     both_directions: str = "add"
     nodes_dropped: int = 0
-    added: int = 0  # these six of changes of a base
+    added: int = 0  # these and others down to nodes_not_removed, of a base
     removed: int = 0
     not_removed: int = 0
     left_window: int = 0
     nodes_added: int = 0
     nodes_changed: int = 0
-    nodes_gone: int = 0  # of a snapshot
+    nodes_gone: int = 0
+    nodes_not_removed: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
     columns_of_unknown: dict[str, int] = field(default_factory=dict)  # values by column
@@ -127,6 +128,7 @@ class EtlReport(JobReport):
             ("nodes added", self.nodes_added),
             ("nodes with new values", self.nodes_changed),
             ("nodes of the base gone", self.nodes_gone),
+            ("nodes to remove do not exist", self.nodes_not_removed),
             ("missing features filled (--missing-features)", self.features_filled),
             (f"values of categories that --features-as lacks, of {new}", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),

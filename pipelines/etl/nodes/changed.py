@@ -21,53 +21,67 @@ if TYPE_CHECKING:
 
 
 def changed_nodes(
-    job: EtlJob, ids: Ids, numbers: Array, at: Array, table: NodeTable | None, manifest: Manifest
+    job: EtlJob,
+    ids: Ids,
+    numbers: Array,
+    at: Array,
+    table: NodeTable | None,
+    order: Array,
+    manifest: Manifest,
 ) -> Manifest:
     """Write the base's nodes and features with the values that changed, as edges already are.
 
-    numbers  (ids,) internal id of each id that was read
+    numbers  (ids,) internal id of each id that was read: the base's, and then those of new nodes
     at       positions of those whose values are written: new ones, and those in the table
+    order    (nodes,) that id of each node that stays
     """
     import pyarrow as pa
 
     assert job.base is not None
     base, before = job.base.graph, job.base.manifest
-    folder = job.partial.scratch / "changed nodes"
-    folder.mkdir(exist_ok=True)
-    earlier = replace(manifest, classes=before.classes)
-    made = write_node_data(job, folder, ids.named, at, table, earlier)
-    nodes = manifest.nodes
+    tables, values, classes = [read_table(base.ids_file)], None, before.classes
+    if len(at):
+        folder = job.partial.scratch / "changed nodes"
+        folder.mkdir(exist_ok=True)
+        earlier = replace(manifest, classes=classes)
+        made = write_node_data(job, folder, ids.named, at, table, earlier)
+        more = read_table(folder / "nodes.parquet")
+        tables.append(more.select(tables[0].column_names).cast(tables[0].schema))
+        values, classes = Graph(folder, made).features() if before.features else None, made.classes
     # The row of each node among those of the base, followed by those that were made.
-    rows = np.arange(nodes)
+    rows = np.arange(max(before.nodes, int(numbers.max(initial=-1)) + 1))
     rows[numbers[at]] = before.nodes + np.arange(len(at))
+    rows = rows[order]
 
-    old, more = read_table(base.ids_file), read_table(folder / "nodes.parquet")
-    whole = pa.concat_tables([old, more.select(old.column_names).cast(old.schema)])
-    whole = whole.take(pa.array(rows))
+    whole = pa.concat_tables(tables).take(pa.array(rows))
     splits = before.splits
     if splits:
         splits = count_splits(np.asarray(whole["split"].fill_null(-1)))
+    types: dict[str, int] = {}
+    if before.types:
+        counts = {one["values"]: one["counts"] for one in whole["type"].value_counts().to_pylist()}
+        kinds = dict.fromkeys([*before.types, *ids.named.count_types(at)])
+        types = {kind: counts[kind] for kind in kinds if kind in counts}
     files = [write_table(job.partial.result, "nodes.parquet", [whole])]
 
     features = before.features
     if features is not None:
-        values: Any = Graph(folder, made).features()
 
         def piece(start: int, stop: int) -> Any:
             wanted = rows[start:stop]
-            new = wanted >= before.nodes
-            order = np.append(np.flatnonzero(~new), np.flatnonzero(new))
-            both = [base.features(wanted[~new]), values[wanted[new] - before.nodes]]
+            order = np.argsort(wanted, kind="stable")
+            old, new = np.split(wanted[order], [np.count_nonzero(wanted < before.nodes)])
+            both = [base.features(old)]
+            if len(new):
+                both.append(values[new - before.nodes])
             return _stacked(both)[np.argsort(order)]
 
-        features, written = write_feature_files(job.partial.result, nodes, features.width, piece)
+        result = job.partial.result
+        features, written = write_feature_files(result, len(rows), features.width, piece)
         files += written
-    types, is_new = dict(before.types), numbers[at] >= before.nodes
-    for kind, count in ids.named.count_types(at[is_new]).items():
-        types[kind] = types.get(kind, 0) + count
-    job.counts.nodes_added = int(is_new.sum())
+    job.counts.nodes_added = int(np.count_nonzero(numbers[at] >= before.nodes))
     job.counts.nodes_changed = len(at) - job.counts.nodes_added
-    about = job.base.attributes | {"features": features, "classes": made.classes, "splits": splits}
+    about = job.base.attributes | {"features": features, "classes": classes, "splits": splits}
     return replace(manifest, **about, types=types, times=before.times).with_files(files)
 
 

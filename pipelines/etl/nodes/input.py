@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.nodes.table import read_nodes
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.tables.matrix import load_matrix
 
 _ID_BATCH = 1 << 22
@@ -105,12 +106,8 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "features.raw").open("wb") as spilled:
         for i, (batch, features) in enumerate(read_nodes(options, layout.id_type, coder)):
-            columns, types = {one: batch.table[one] for one in batch.table.column_names}, None
-            if "type" in columns:
-                types = columns["type"].combine_chunks().dictionary_encode()
-            elif options.source_type is not None:
-                types = type_of_all(str(options.node_type), len(batch.table))
-            found.folders.append(encode_nodes(columns["id"], folder / f"{i:05d}", types))
+            columns = {one: batch.table[one] for one in batch.table.column_names}
+            found.folders.append(_encode(batch, options, folder / f"{i:05d}"))
             for name, parts in kept.items():
                 parts += columns[name].chunks if name in columns else ()
             if features is not None:
@@ -119,6 +116,8 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
                 features.tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count
+    if not sum(map(len, kept["row"])) + found.bad_count:
+        raise InputError(f"the node table {found.name} is empty", remedy="Check what wrote it")
     found.table_rows = found.feature_rows = np.concatenate(kept["row"])
     clean = len(found.table_rows)
     found.rows = clean + found.bad_count
@@ -130,6 +129,24 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeTable:
         found.features = np.memmap(folder / "features.raw", coder.dtype, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
+
+
+def encode_removed(options: EtlOptions, id_type: str, folder: Path) -> Iterator[tuple[Path, Batch]]:
+    """Spill the ids of --remove-nodes like those of a node table."""
+    names = "node_id", "node_type", "source_type", "target_type", "header", "delimiter"
+    given = {name: getattr(options, name) for name in (*names, "on_bad_rows")}
+    only = EtlOptions(nodes=options.remove_nodes, **given)
+    for i, (batch, _) in enumerate(read_nodes(only, id_type, FeatureCoder(only))):
+        yield _encode(batch, only, folder / f"{i:05d}"), batch
+
+
+def _encode(batch: Batch, options: EtlOptions, folder: Path) -> Path:
+    types = None
+    if "type" in batch.table.column_names:
+        types = batch.table["type"].combine_chunks().dictionary_encode()
+    elif options.source_type is not None:
+        types = type_of_all(str(options.node_type), len(batch.table))
+    return encode_nodes(batch.table["id"], folder, types)
 
 
 def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:

@@ -23,7 +23,7 @@ from penstock.pipelines.etl.nodes.encode import (
     merge_ids,
     types_in,
 )
-from penstock.pipelines.etl.nodes.input import NodeTable, encode_node_table
+from penstock.pipelines.etl.nodes.input import NodeTable, encode_node_table, encode_removed
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
@@ -44,7 +44,7 @@ class EncodedBatch:
 
     folder: Path
     rows: int
-    use: str  # train, valid, test or nodes
+    use: str  # train, valid, test, remove, nodes or remove nodes
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Ids:
 
 
 def encode(job: EtlJob) -> list[EncodedBatch]:
-    """Read everything once: batches with codes for ids; node table batches come last."""
+    """Read all edges once, and ids of nodes to remove: batches with codes for ids."""
     batches, new, times = [], set(), []
     for use, folder, result in job.read(encode_batch):
         new |= set() if use == "remove" else set(result["relations"])
@@ -93,6 +93,11 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
+    if job.options.remove_nodes is not None:
+        removed = job.partial.scratch / "removed nodes"
+        for folder, batch in encode_removed(job.options, job.layout.id_type, removed):
+            job.counts.count_bad([vars(bad) for bad in batch.bad], batch.bad_count)
+            batches.append(EncodedBatch(folder, 0, "remove nodes"))
     if job.options.split_edges is not None and job.options.split_edges_by == "time":
         job.time_cuts = _time_cuts(times, job.options)
     if job.base is not None:
@@ -173,6 +178,6 @@ def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any,
     for batch in batches:
         sizes.update({kind: stop - start for kind, (start, stop) in types_in(batch).items()})
     for kind, size in sorted(sizes.items(), key=lambda one: str(one[0])):
-        share = max(1, round(ranges * size / sizes.total()))
+        share = max(1, round(ranges * size / max(1, sizes.total())))
         cuts = [None, *choose_splitters(batches, kind, share), None]
         yield from ((kind, low, high) for low, high in pairwise(cuts))

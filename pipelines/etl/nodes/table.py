@@ -63,8 +63,6 @@ def read_nodes(
             coder.named = names is not None
             yield _clean(rows, layout, id_type, seen, options, coder)
             seen += len(rows)
-    if seen == 0:
-        raise InputError(f"the node table {path} is empty", remedy="Check what wrote it")
 
 
 def _layout_of(

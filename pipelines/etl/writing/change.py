@@ -12,7 +12,10 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
+from penstock.kernels import kernel
 from penstock.pipelines.etl.writing.merge import Merging
+
+_PLAIN = 1 << 16  # up to this many edges, NumPy is faster than loading Numba
 
 
 def change_rows(
@@ -32,18 +35,21 @@ def change_rows(
     if since is not None and base.times is not None:
         keep = np.asarray(base.times) >= since
     old = np.flatnonzero(~keep)
-    which, removed = _same(base, gone)
+    which, removed = _pairs(*_same(base, gone))
     which, removed = which[keep[removed]], removed[keep[removed]]
     missing = np.ones(gone.edges, bool)
     missing[which] = False
     keep[removed] = False
 
-    by = replace(added, times=None) if merging.times else added
+    first, place = _same(base, added)
     fresh = np.ones(added.edges, bool)
     columns: dict[str, Any] = {n: a for n, a in base.arrays() if n != "indptr"}
     merged = 0
     if merging.how != "keep":
-        which, at = _same(base, by)
+        same = first, place
+        if merging.times:
+            same = _same(base, replace(added, times=None))
+        which, at = _pairs(*same)
         which, at = which[keep[at]], at[keep[at]]
         fresh[which], merged = False, len(at)
         for name in ("weights", "times") if merged else ():
@@ -52,7 +58,7 @@ def change_rows(
                 _merge(columns[name], at, getattr(added, name)[which], name, merging)
     without = np.flatnonzero(~keep)
     # Among the edges that stay, and then among all.
-    place = _bound(base, added, after=True)[fresh]
+    place = place[fresh]
     place += np.arange(len(place)) - np.searchsorted(without, place)
     stays = np.ones(base.edges - len(without) + len(place), bool)
     stays[place] = False
@@ -76,38 +82,31 @@ def change_rows(
 
 
 def _same(base: CSR, other: CSR) -> tuple[Array, Array]:
-    """Return all pairs of an edge of ``other`` and the same one of ``base``, by position."""
-    first = _bound(base, other, after=False)
-    counts = _bound(base, other, after=True) - first
-    which = np.repeat(np.arange(other.edges), counts)
+    """Return where the edges of ``base`` that are the same as each of ``other`` begin and end.
+
+    Relations and times count if both have them.
+    """
+    both = [
+        (ours, theirs)
+        for ours, theirs in (
+            (base.indices, other.indices),
+            (base.relations, other.relations),
+            (base.times, other.times),
+        )
+        if ours is not None and theirs is not None
+    ]
+    ours, theirs = zip(*both, strict=True)
+    found = kernel("same_edges", other.indices, plain=_PLAIN)
+    first, last = found.same_edges(base.indptr, ours, other.indptr, theirs)
+    return first, last
+
+
+def _pairs(first: Array, last: Array) -> tuple[Array, Array]:
+    """Return all pairs of another edge and one that is the same, by position."""
+    counts = last - first
+    which = np.repeat(np.arange(len(counts)), counts)
     inner = np.arange(len(which)) - np.repeat(offsets_of(counts)[:-1], counts)
     return which, first[which] + inner
-
-
-def _bound(base: CSR, other: CSR, *, after: bool) -> Array:
-    """Return the place of each edge of ``other`` in its row of ``base``: (edges,) int64.
-
-    ``after`` edges that are the same in all columns of both, or before them.
-    """
-    rows = _rows(other, np.arange(other.edges))
-    low, high = base.indptr[rows], base.indptr[rows + 1]
-    pairs = [
-        (base.indices, other.indices),
-        (base.relations, other.relations),
-        (base.times, other.times),
-    ]
-    left = np.flatnonzero(low < high)
-    while len(left):
-        middle = (low[left] + high[left]) // 2
-        lower = np.full(len(left), after)
-        for ours, theirs in reversed(pairs):
-            if ours is not None and theirs is not None:
-                mine, wanted = ours[middle], theirs[left]
-                lower = (mine < wanted) | ((mine == wanted) & lower)
-        low[left] = np.where(lower, middle + 1, low[left])
-        high[left] = np.where(lower, high[left], middle)
-        left = left[low[left] < high[left]]
-    return low
 
 
 def _merge(values: Array, at: Array, new: Array, name: str, merging: Merging) -> None:

@@ -66,7 +66,8 @@ def build_graph(job: EtlJob) -> Manifest:
     if trimmed:
         untrimmed = job.partial.scratch / "untrimmed"
         manifest = build_shards(job, "build rows", bins, shape, untrimmed, Merging.of(options))
-        manifest = trim(job, manifest, shape, untrimmed, ids, keep)
+        manifest, _ = trim(job, manifest, shape, untrimmed, keep, ids.base_ids, ids)
+        job.counts.nodes_dropped = shape.nodes - manifest.nodes
         numbering = ids.numbered(job.relations, job.partial.scratch / "trimmed.npy")
     else:
         manifest = build_shards(job, "build rows", bins, shape, root, Merging.of(options), ids)
@@ -79,13 +80,13 @@ def build_graph(job: EtlJob) -> Manifest:
     return write_node_data(job, root, ids.named, ids.order, table, manifest)
 
 
-def _shape(job: EtlJob, bounds: Array) -> Shape:
+def _shape(job: EtlJob, bounds: Array, before: Shape | None = None) -> Shape:
     return make_shape(
         bounds,
         len(job.relations),
         bin_edges=job.bin_edges,
-        weighted=job.layout.weight is not None,
-        time_type=job.layout.time_dtype,
+        weighted=job.layout.weight is not None if before is None else before.weighted,
+        time_type=job.layout.time_dtype if before is None else before.time_type,
         cuts=() if job.base is None else job.base.cuts,
     )
 
@@ -155,19 +156,30 @@ def build_shards(
 
 
 def trim(
-    job: EtlJob, manifest: Manifest, shape: Shape, root: Path, ids: Ids, keep: Array | None
-) -> Manifest:
-    """Drop and reorder nodes: another shuffle and build over the rows that exist."""
+    job: EtlJob,
+    manifest: Manifest,
+    shape: Shape,
+    root: Path,
+    keep: Array | None,
+    base_ids: Array | None,
+    ids: Ids | None = None,
+) -> tuple[Manifest, Array]:
+    """Drop and reorder nodes: another shuffle and build over the rows that exist.
+
+    ids  of the nodes, which get the new order
+    ->   also the id that each node had: (nodes,)
+    """
     stored = [(root, i, entry.start) for i, entry in enumerate(manifest.shards)]
 
     def shards() -> Iterator[CSR]:
         return (load_shard(*which) for which in stored)
 
-    chosen = choose_nodes(shards, shape.nodes, job.options, keep, ids.base_ids)
-    ids.reorder(chosen.old_id)
+    chosen = choose_nodes(shards, shape.nodes, job.options, keep, base_ids)
+    if ids is not None:
+        ids.reorder(chosen.old_id)
     new_id = job.partial.scratch / "new_id.npy"
     np.save(new_id, chosen.new_id)
-    small = _shape(job, chosen.bounds)
+    small = _shape(job, chosen.bounds, shape)
     folders = [job.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
     results = job.connected.tasks(
         "drop and reorder nodes",
@@ -176,7 +188,6 @@ def trim(
         [entry.edges for entry in manifest.shards],
         "edges",
     )
-    job.counts.nodes_dropped = shape.nodes - small.nodes
     bins = bins_of(small.bins, folders, [result["offsets"] for result in results])
-    result = job.partial.result
-    return build_shards(job, "build rows again", bins, small, result, Merging("keep"), ids)
+    result, keeping = job.partial.result, Merging("keep")
+    return build_shards(job, "build rows again", bins, small, result, keeping, ids), chosen.old_id

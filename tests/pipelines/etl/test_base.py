@@ -116,9 +116,11 @@ def test_a_snapshot_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, ki
         assert based.manifest.made["changes"] == {k: n for k, n in counts.items() if n}
 
 
+@pytest.mark.parametrize("nodes", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind):
-    options = KINDS[kind]
+def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind, nodes):
+    """``nodes``: some nodes are removed with their edges, also those that edges to remove name."""
+    options, more = KINDS[kind], {}
     random = np.random.default_rng(len(kind))
     before, new = table(random, 400), table(random, 40, 40)
     keys = ["src", "dst"]
@@ -134,6 +136,13 @@ def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind
         twins = gone
     left = before.merge(twins[keys].drop_duplicates(), how="left", on=keys, indicator=True)
     left = left[left._merge == "left_only"][before.columns]
+    if nodes:
+        lost = pd.DataFrame({"id": [*gone.src[:3].unique(), 0, 7, 280, 9999]})
+        more["remove_nodes"] = save(tmp_path, "lost", lost)
+        ends = ["src"] if kind == "types" else ["src", "dst"]
+        left, new = (one[~one[ends].isin([*lost.id]).any(axis=1)] for one in (left, new))
+        if kind == "types":
+            more["node_type"] = "user"
     for name, frame in (("before", before), ("new", new), ("after", pd.concat([left, new]))):
         save(tmp_path, name, frame)
     save(tmp_path, "gone", gone[keys])
@@ -145,6 +154,7 @@ def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind
         base=tmp_path / "g0",
         add=[tmp_path / "new.parquet"],
         remove=[tmp_path / "gone.parquet"],
+        **more,
     )
     based = Graph.open(tmp_path / "g1")
     based.validate()
@@ -152,8 +162,14 @@ def test_a_change_has_the_content_of_a_rebuild_and_yesterdays_ids(tmp_path, kind
     stays(Graph.open(tmp_path / "g0"), based)
     assert report.not_removed == 0
     changes = based.manifest.made["changes"]
-    assert changes["nodes_added"] == based.num_nodes - Graph.open(tmp_path / "g0").num_nodes
-    if options.get("duplicates") == "keep":
+    more_nodes = based.num_nodes - Graph.open(tmp_path / "g0").num_nodes
+    assert changes["nodes_added"] - changes.get("nodes_gone", 0) == more_nodes
+    if nodes:
+        named = [f"user:{one}" for one in lost.id] if kind == "types" else [*lost.id]
+        assert not {*named} & {*based.user_ids().to_pylist()}
+        assert report.nodes_gone + report.nodes_not_removed == lost.id.nunique()
+        assert report.nodes_not_removed >= 1
+    elif options.get("duplicates") == "keep":
         assert (changes["added"], changes["removed"]) == (len(new), len(before) - len(left))
 
 
@@ -194,6 +210,14 @@ def test_edges_to_remove_that_are_not_there_are_counted_or_refused(tmp_path):
     assert (changed.num_edges, changed.manifest.relations) == (6, ("a", "b"))
     with pytest.raises(InputError):
         etl([], tmp_path / "g2", strict=True, **options)
+    nobody = save(tmp_path, "nobody", pd.DataFrame({"id": []}, dtype=np.int64))
+    assert etl([], tmp_path / "same", base=tmp_path / "g0", remove_nodes=nobody).nodes == 4
+    assert etl([], tmp_path / "both", remove_nodes=nobody, **options).removed == 1
+    some = save(tmp_path, "some", pd.DataFrame({"id": [2, 9]}))
+    assert etl([], tmp_path / "g3", base=tmp_path / "g0", remove_nodes=some).nodes_not_removed == 1
+    for more in ({"strict": True}, {"add": [tmp_path / "before.parquet"]}):
+        with pytest.raises(InputError):  # 9 is not there; edges to add name 2
+            etl([], tmp_path / "g2", base=tmp_path / "g0", remove_nodes=some, **more)
     etl(tmp_path / "before.parquet", tmp_path / "trimmed", directed=False, min_degree=1)
     with pytest.raises(UsageError):  # which lacks edges that may be needed
         etl([], tmp_path / "g2", base=tmp_path / "trimmed", add=[given])
@@ -288,7 +312,10 @@ VALUES = {
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path, kind):
-    """Over four days: values, new nodes with and without edges, edges only, values only."""
+    """Over four days: values, new nodes with and without edges, edges only, values only.
+
+    On the third and fourth day nodes are removed as well.
+    """
     random = np.random.default_rng(len(kind))
     given = {"feature_columns": ["x*"], "missing_features": "mean", "directed": True}
     given |= VALUES[kind] | PLAIN
@@ -311,6 +338,12 @@ def test_new_values_of_nodes_are_those_of_a_rebuild(tmp_path, kind):
         if day != 2:
             more["nodes"] = save(tmp_path, "changed", changed.sample(frac=1, random_state=day))
             nodes = pd.concat([nodes[~nodes.id.isin(changed.id)], changed])
+        if day > 2:
+            named = {*changed.id, *new.src, *new.dst}
+            lost = nodes.id[~nodes.id.isin(named)].sample(5, random_state=day)
+            more["remove_nodes"] = save(tmp_path, "lost", lost.to_frame())
+            nodes = nodes[~nodes.id.isin(lost)]
+            edges = edges[~(edges.src.isin(lost) | edges.dst.isin(lost))]
         etl([], tmp_path / f"g{day}", base=tmp_path / f"g{day - 1}", **more)
         whole = {**given, "nodes": save(tmp_path, "nodes", nodes), "features_as": tmp_path / "g0"}
         etl(save(tmp_path, "edges", edges), tmp_path / f"whole-{day}", **whole)
