@@ -92,8 +92,8 @@ CORES = {
         lambda: cora_like(19_793, 63_421, 8710, 57, 70),
         (64,),
         **SPARSE,
-        ratios=(None, 35.0, 6.1),
-        floor=0.74,
+        ratios=(None, 10.5, 4.4),
+        floor=0.5,
     ),
 }
 

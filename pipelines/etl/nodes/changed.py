@@ -39,7 +39,8 @@ def changed_nodes(
 
     assert job.base is not None
     base, before = job.base.graph, job.base.manifest
-    tables, values, classes = [read_table(base.ids_file)], None, before.classes
+    tables, classes = [read_table(base.ids_file)], before.classes
+    values: Any = None
     if len(at):
         folder = job.partial.scratch / "changed nodes"
         folder.mkdir(exist_ok=True)
