@@ -46,12 +46,20 @@ if zoo := "graph_id" in edges.collect_schema():
 else:
     edges = edges.select("src", "dst").filter(pl.col("src") != pl.col("dst"))
 edges = edges.collect(engine="streaming")
-ids = pl.concat([edges["src"].unique(), edges["dst"].unique()]).unique().sort()
+ends = [edges["src"], edges["dst"]]
+most = max(end.max() for end in ends)
+if small := ends[0].dtype.is_integer() and most < 8 * len(edges):
+    there = np.zeros(most + 1, bool)
+    for end in ends:
+        there[end.to_numpy()] = True
+    ids = pl.Series(np.flatnonzero(there))
+else:
+    ids = pl.concat([end.unique() for end in ends]).unique().sort()
 edges = edges.filter(pl.col("src") != pl.col("dst"))
 if not ids.dtype.is_integer():
     u, v = (edges[end].cast(pl.Enum(ids)).to_physical().to_numpy() for end in ("src", "dst"))
-elif ids[-1] < 8 * len(edges):
-    names = np.zeros(ids[-1] + 1, np.uint32)
+elif small:
+    names = np.zeros(most + 1, np.uint32)
     names[ids.to_numpy()] = np.arange(len(ids), dtype=np.uint32)
     u, v = (names[edges[end].to_numpy()] for end in ("src", "dst"))
 else:

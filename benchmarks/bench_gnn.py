@@ -247,6 +247,7 @@ def graph_cases(graphs: dict[str, Graph], given: argparse.Namespace) -> Iterator
             check,
             sides,
             rounds=1 if on_gpu else None,  # a process's time is the median of its epochs
+            needs=peer,  # whose losses are compared
         )
 
 

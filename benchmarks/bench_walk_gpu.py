@@ -179,13 +179,8 @@ class Walker:
 
     def floor(self, device: float, to_host: float) -> Timed:
         """Return the least seconds of sectors and results, at bytes per second."""
-        import cupy as cp
-
         size = 0 if self.out is None else self.out.nbytes
         bytes_read = self.steps * SECTORS[self.app] * 32.0
-        if self.rules.sampler == RESERVOIR:  # the row of a step, ids and weights
-            degrees = self.load.degrees.astype(cp.float64)
-            bytes_read = self.steps * 8 * float((degrees**2).sum() / degrees.sum())
         return Timed(max(bytes_read / device, size / to_host))
 
 
@@ -265,9 +260,11 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     for app, rules, sampler in samplers:
         rules = replace(rules, sampler=sampler)
         walker = Walker(load, app, rules)
-        floor = partial(walker.floor, device, to_host)
-        sides = {"floor": Side(floor, SHARES.get((app, sampler)), floor=True)}
-        if sampler == RESERVOIR and given.scale == 22:
+        sides = {}
+        if sampler != RESERVOIR:  # which reads whole rows, most of them in the cache
+            floor = partial(walker.floor, device, to_host)
+            sides["floor"] = Side(floor, SHARES[app, sampler], floor=True)
+        elif given.scale == 22:
             seconds, ratio = FLOWWALKER[app]
             # Its own code on an H200; on another GPU the ratio says less.
             sides["FlowWalker"] = Side(partial(Timed, seconds), ratio)

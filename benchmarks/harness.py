@@ -264,14 +264,14 @@ def _wrong(value: Any) -> Any:
 
 
 def _damage(path: Path) -> None:
-    """Invert bytes of the largest file that no reader takes for a manifest."""
+    """Invert half of the largest file that no reader takes for a manifest."""
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     largest = max((f for f in files if f.suffix != ".json"), key=lambda f: f.stat().st_size)
     with largest.open("r+b") as file:
-        file.seek(largest.stat().st_size * 3 // 4)
-        some = file.read(64)
+        file.seek(largest.stat().st_size // 2)
+        some = file.read()
         file.seek(-len(some), os.SEEK_CUR)
-        file.write(bytes(255 - byte for byte in some))
+        file.write(some.translate(bytes(range(255, -1, -1))))
 
 
 # What a benchmark may need.

@@ -47,6 +47,7 @@ _DECIDING = (
     "endpoints",
     "alpha",
     "tol",
+    "max_iter",
     "dtype",
     "resolution",
     "seed",

@@ -21,12 +21,11 @@ from penstock.graph import Graph
 from penstock.graph_changes import WAYS, another_kind
 from penstock.manifest import Manifest
 from penstock.options import flag, given_options, refuse_ignored
-from penstock.pipelines.etl.options import IGNORED_IN_CHANGES
+from penstock.pipelines.etl.options import IGNORED_IN_CHANGES, EtlOptions
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
-    from penstock.pipelines.etl.options import EtlOptions
     from penstock.pipelines.etl.reading.batch import Layout
 
 _NODE_BYTES = 100  # while ids are looked up: the ids, their hash table, positions
@@ -125,6 +124,10 @@ class Base:
                 f"{path} has held-out edges, among which edges to add may be",
                 remedy="Give all edges of today instead of --add and --remove",
             )
+        for name in ("duplicates", "self_loops", "merge_times"):
+            before = made.get(name, getattr(EtlOptions(), name))
+            if name in given and before not in (None, given[name]):
+                raise another_kind(path, flag(name), before, given[name])
         found = {name: made[name] for name in _RULES if name in made and name not in given}
         for name, column in (("weight", "weights"), ("relation", "relations")):
             if column not in manifest.dtypes and name not in given:

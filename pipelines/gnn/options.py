@@ -147,7 +147,8 @@ class GnnOptions(Training):
 
     init: ClientPath | None = None
     """warm start from the last checkpoint of this run: weights of equal name and shape keep their
-    values, with the optimizer's state if the optimizer is the same; others are random"""
+    values, with the optimizer's state if the optimizer is the same; others are random, and so is
+    the first layer if features have other names, and the last if classes do"""
     split: tuple[float, float, float] | None = None
     """draw training, validation and test nodes: fractions of the labelled ones; the rest is in no
     split. Each node draws by --seed and its id, independent of other nodes; sizes are approximate

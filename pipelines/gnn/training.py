@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
+from typing import Any
 
-from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.options import given_options
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, warn_ignored
@@ -21,7 +20,7 @@ from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.training.checkpoint import LAST, load
+from penstock.workers.training.checkpoint import LAST, load, save
 from penstock.workers.training.stopped import Stopped
 
 INIT = "init.safetensors"  # the last checkpoint of the run that this one began with
@@ -41,10 +40,11 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if options.split is not None:  # the same nodes, if the run is resumed
         split = DrawnSplit(options.split, options.split_stratified)
         split, splits = draw_split(split, graph, training.seed)
-    first = None
+    first, before, held = None, None, None
     if options.init is not None and not (out.resumes and (out.result / INIT).is_file()):
-        first = Run.load(options.init).checkpoint(options.init, "last")
-        load(first)  # an error names it, not its copy
+        before = Run.load(options.init)
+        first = before.checkpoint(options.init, "last")
+        held = load(first)
     about = graph.manifest
     assert about.features is not None
     assert about.labels is not None  # complete
@@ -71,9 +71,8 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     )
     out.begin(FORMAT, run.to_dict())
     init = out.result / INIT
-    if first is not None:
-        with atomic(init) as copy:
-            shutil.copyfile(first, copy)
+    if before is not None and held is not None:
+        save(init, _known(before, run, held[0]), held[1])
         context.init.check()
     keep_split(out.result, graph, splits)
     if split is not None and not context.quiet:
@@ -116,3 +115,23 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         ignored=ignored(graph),
         profile=str(out.named / "profile.json") if training.profile else None,
     )
+
+
+def _known(before: Run, now: Run, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Return the tensors of an earlier run without layers whose inputs or outputs stand for others:
+    the first if the features have other names, and the last if the classes do.
+    """
+    names = (
+        (before.feature_names, now.feature_names, 0),
+        (
+            before.classes,
+            now.classes,
+            len(before.model.layers) - 1,
+        ),
+    )
+    other = {f"layers.{at}" for one, two, at in names if one and two and one != two}
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if ".".join(name.rpartition("/")[2].split(".")[:2]) not in other
+    }

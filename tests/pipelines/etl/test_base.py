@@ -423,10 +423,15 @@ def test_changes_follow_the_rules_and_types_of_their_base(tmp_path):
     etl(save(tmp_path, "left", left), tmp_path / "left-1", **given)
     assert content(Graph.open(tmp_path / "less"))[0] == content(Graph.open(tmp_path / "left-1"))[0]
     etl([], tmp_path / "same", add=[none], remove=[none], **base)
+    old = save(tmp_path, "old", frame.loc[:3].assign(time=0.5))  # before --since
+    etl([], tmp_path / "filtered", add=[old], **base)
+    for more in ({"duplicates": "max"}, {"self_loops": "keep"}, {"merge_times": True}):
+        with pytest.raises(InputError):
+            etl([], tmp_path / "g1", add=[new], **base, **more)
     etl([], tmp_path / "more", add=[new], remove=[none], **base)
     doubled = pd.concat([frame, frame.loc[:9]]).astype({"time": float})
     etl(save(tmp_path, "doubled", doubled), tmp_path / "more-1", **given)
-    for one, other in (("same", "g0"), ("more", "more-1")):
+    for one, other in (("same", "g0"), ("filtered", "g0"), ("more", "more-1")):
         assert content(Graph.open(tmp_path / one)) == content(Graph.open(tmp_path / other))
     with pytest.raises(InputError):  # its times are floats, those to add are not
         etl([], tmp_path / "g1", add=[save(tmp_path, "whole", frame)], **base)

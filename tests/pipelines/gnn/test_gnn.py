@@ -291,3 +291,21 @@ def test_a_warm_start_continues_as_the_other_run_would(blocks, tmp_path, optimiz
         blocks, tmp_path / "run", epochs=6, resume=True, **{**warm, "overwrite": False}
     )
     assert (again.trained.known, again.trained.first_epoch) == (report.trained.known, 4)
+
+
+def test_a_warm_start_keeps_no_layer_of_other_features_or_classes(tmp_path):
+    """As many of them, under other names: their numbers stand for others."""
+    random, runs = np.random.default_rng(0), {}
+    edges = pd.DataFrame(random.integers(0, 60, (300, 2)), columns=["src", "dst"])
+    edges.to_parquet(tmp_path / "edges.parquet")
+    for name, kind, plan in (("a", "xyz", "pqr"), ("b", "wxy", "pqr"), ("c", "xyz", "oqr")):
+        table = pd.DataFrame({"id": range(60), "label": [*kind] * 20, "plan": [*plan] * 20})
+        table.to_parquet(tmp_path / "nodes.parquet")
+        table = {"nodes": tmp_path / "nodes.parquet", "label": "label", "unknown_nodes": "error"}
+        table |= {"feature_columns": ["plan"], "split_nodes": (0.8, 0.1, 0.1)}
+        etl(tmp_path / "edges.parquet", tmp_path / name, **table)
+        given = {"epochs": 2, "hidden": 5, "model": "gcn"}
+        init = {} if name == "a" else {"init": tmp_path / "run-a"}
+        runs[name] = gnn.train(tmp_path / name, tmp_path / f"run-{name}", **given, **init).trained
+    first, last = 3 * 5 + 5, 5 * 3 + 3
+    assert (runs["a"].parameters, runs["b"].known, runs["c"].known) == (first + last, first, last)
