@@ -268,8 +268,9 @@ def _damage(path: Path) -> None:
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     largest = max((f for f in files if f.suffix != ".json"), key=lambda f: f.stat().st_size)
     with largest.open("r+b") as file:
-        file.seek(largest.stat().st_size // 2)
-        some = file.read()
+        size = largest.stat().st_size  # at its ends are formats' own bytes
+        file.seek(size // 4)
+        some = file.read(max(size // 2, 1))
         file.seek(-len(some), os.SEEK_CUR)
         file.write(some.translate(bytes(range(255, -1, -1))))
 

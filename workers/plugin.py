@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
 
@@ -109,6 +110,12 @@ class Resources:
         return int(share * self.memory_bytes())
 
 
+def _own_memory(process: Any) -> int:
+    """Return the bytes by which Dask pauses a worker: those in memory, without pages of files."""
+    found = process.memory_info()
+    return int(found.rss - getattr(found, "shared", 0))
+
+
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     """Give a worker its ``Resources``; pass it to ``register_plugin``."""
 
@@ -131,12 +138,14 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Worker) -> None:
         """Run once in every worker, including later ones."""
+        worker.monitor.get_process_memory = partial(_own_memory, worker.monitor.proc)
         devices.ask(self.options["device"] or "auto")
         self._held = self._prepared(worker)
         _in_this_process.append(self._held)
 
     def teardown(self, worker: Worker) -> None:
         """Release what the worker holds; shared copies stay."""
+        vars(worker.monitor).pop("get_process_memory", None)
         devices.withdraw(self.options["device"] or "auto")
         if self._held is not None:
             _in_this_process.remove(self._held)

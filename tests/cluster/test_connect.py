@@ -1,5 +1,6 @@
 """From a ClusterSpec to a client, and away again without a trace."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -49,6 +50,31 @@ def test_a_cluster_that_runs_already_is_left_running():
         with connect(ClusterSpec(cluster=address), input_bytes=0) as guest:
             assert task_capacity(guest, ClusterSpec()).tasks == 1
         assert owner.submit(lambda: 5, pure=False).result() == 5
+
+
+def test_a_worker_may_map_more_than_its_memory(tmp_path):
+    """Two tasks, of which the second starts while the first one's pages are in memory."""
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(700_000_000)
+
+    def read():
+        import mmap
+        import time
+
+        with path.open("rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        found = sum(pages[:: mmap.PAGESIZE])
+        time.sleep(1)  # Dask looks ten times
+        globals()["held"] = pages
+        return found, os.getpid()
+
+    one = ClusterSpec(cluster="local", workers=1, memory_limit="500MB")
+    with connect(one, input_bytes=0) as client:
+        (found, first), (again, second) = (
+            client.submit(read, pure=False).result(timeout=60) for _ in range(2)
+        )
+    assert (found, again, first) == (0, 0, second)
 
 
 def test_an_address_that_does_not_answer_is_an_error():
