@@ -132,6 +132,20 @@ def link_same(
     return len(same)
 
 
+def map_npy(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Make a .npy file and map it for writing.
+
+    All of its space is allocated: if the disk is full, a write to a mapped page ends the process.
+    """
+    import numpy as np
+
+    with full_disk_explained(path):
+        array: Array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
+
+
 def save_npy(root: Path, name: str, array: Array) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
     import numpy as np  # not needed for help

@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype, offsets_of
+from penstock.files import map_npy
 from penstock.kernels.compiled import njit
 from penstock.kernels.ranks import EdgesOfRank, Ranks, cuts, share
 from penstock.kernels.row_blocks import row_blocks, shares_of
@@ -99,9 +100,7 @@ def _of_all_ranks(rows: Sequence[CSR], nodes: int, ranks: Ranks) -> Array:
 def _empty(folder: Path | None, name: str, length: int, dtype: np.dtype[Any]) -> Array:
     if folder is None or length == 0:
         return np.empty(length, dtype)
-    return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (length,)).view(
-        np.ndarray
-    )
+    return map_npy(folder / f"{name}.npy", (length,), dtype).view(np.ndarray)
 
 
 @njit(cache=True, nogil=True)

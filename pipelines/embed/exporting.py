@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.files import FileEntry, file_entry, save_npy
+from penstock.files import FileEntry, file_entry, map_npy, save_npy
 from penstock.output import Output
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
@@ -59,9 +58,7 @@ def export_run(
             ids = read_column(at / IDS, "id").combine_chunks()
             path = out.scratch / VALUES
             shape = run.nodes, source.table.geometry.width
-            values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-            with path.open("r+b") as file:  # a full disk is an error now, and a signal later
-                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            values = map_npy(path, shape, np.float32)
             _fill(values, source)
             values.flush()
             written = {VALUES: (path, file_entry(out.scratch, VALUES))}

@@ -13,7 +13,6 @@ several buckets.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ import numpy as np
 from penstock.arrays import AnyArray, Array
 from penstock.csr import CSR, EDGE_COLUMNS, id_dtype, offsets_of
 from penstock.errors import InputError, UsageError
+from penstock.files import map_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.bucket_rules import Columns, Runs
@@ -289,14 +289,11 @@ def edges_of(graph: Graph, chosen: Array | None) -> int:
 
 
 def _make(path: Path, edges: int, dtype: np.dtype[Any]) -> None:
+    if edges:
+        map_npy(path, (edges,), dtype)
+        return
     with full_disk_explained(path):
-        if edges == 0:
-            np.save(path, np.empty(0, dtype))
-            return
-        np.lib.format.open_memmap(path, "w+", dtype, (edges,))
-        # If the disk is full, a write to a mapped page ends the process: allocate all space before.
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        np.save(path, np.empty(0, dtype))
 
 
 def _open(path: Path, mode: Literal["r", "r+"] = "r+") -> Array:
