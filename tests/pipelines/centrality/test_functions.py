@@ -1,5 +1,7 @@
 """Centralities of one graph as arrays, and PageRank of one graph by the command."""
 
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -351,3 +353,20 @@ def test_shortest_paths_of_a_graph_in_shards_are_networkxs(tmp_path, weighted):
     table = pq.read_table(tmp_path / "out" / "nodes")
     np.testing.assert_allclose(table["closeness"], list(wanted.values()), **CLOSE)
     np.testing.assert_allclose(table["clustering"], list(nx.clustering(graph).values()), **CLOSE)
+
+
+def ladder():
+    """Return a graph with 2 ** 1024 shortest paths from its first node to its last one alone."""
+    layers = [[0], *([node, node + 1] for node in range(1, 2045, 2)), range(2045, 2049), [2049]]
+    ends = [(a, b) for one, two in pairwise(layers) for a in one for b in two]
+    return nx.DiGraph(ends)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_betweenness_with_more_paths_than_a_float_counts_is_null(tmp_path, weighted):
+    graph = ladder()
+    nx.set_edge_attributes(graph, 1.0, "weight")
+    path = directory(tmp_path / "graph", graph)
+    report = penstock.centrality(path, tmp_path / "out", metrics="betweenness", weighted=weighted)
+    assert report.failed == 1
+    assert pq.read_table(tmp_path / "out" / "nodes")["betweenness"].null_count == len(graph)
