@@ -348,7 +348,7 @@ def betweenness(
     Returns
     -------
     Array
-        (nodes,) float64; not finite if two nodes have more shortest paths than a float can count.
+        (nodes,) float64; all NaN if two nodes have more shortest paths than a float can count.
     """
     one = one_graph(graph, directed=directed, weighted=weighted)
     chosen = None if sources is None else np.unique(one.numbers("sources", sources))
@@ -358,6 +358,8 @@ def betweenness(
         nodes = fetched(find(batch, chosen, endpoints=endpoints)[0])
     else:
         nodes, _ = passages_of(one.batch, chosen, endpoints=endpoints)
+    if not np.isfinite(nodes).all():
+        nodes = np.full(one.nodes, np.nan)
     given: dict[str, Any] = {"normalized": normalized, "endpoints": endpoints}
     ptr = np.array([0, one.nodes])
     return np.asarray(nodes * rules.betweenness_scale(ptr, directed=one.directed, **given))

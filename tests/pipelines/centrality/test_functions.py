@@ -363,10 +363,12 @@ def ladder():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_betweenness_with_more_paths_than_a_float_counts_is_null(tmp_path, weighted):
+def test_betweenness_with_more_paths_than_a_float_counts_has_no_values(tmp_path, weighted):
     graph = ladder()
     nx.set_edge_attributes(graph, 1.0, "weight")
     path = directory(tmp_path / "graph", graph)
-    report = penstock.centrality(path, tmp_path / "out", metrics="betweenness", weighted=weighted)
-    assert report.failed == 1
+    given = {"metrics": "betweenness", "weighted": weighted, "cluster": "threads"}
+    assert penstock.centrality(path, tmp_path / "out", **given).failed == 1
     assert pq.read_table(tmp_path / "out" / "nodes")["betweenness"].null_count == len(graph)
+    found = penstock.betweenness(graph, weighted=weighted, sources=[0])
+    assert np.isnan(found).all()
