@@ -73,6 +73,10 @@ def one_graph(graph: Any, *, directed: bool | None = None, weighted: bool = Fals
             "targets, weights) or graph of NetworkX",
             got=type(graph).__name__,
         )
+    dense: dict[str, Any] = {  # kernels follow pointers, without strides
+        name: each if each.flags.c_contiguous else each.copy() for name, each in csr.arrays()
+    }
+    csr = replace(csr, **dense)
     _check_rows(csr)
     if not directed and not isinstance(graph, tuple):
         _check_both_ways(csr, weighted=weighted)

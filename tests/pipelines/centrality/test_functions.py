@@ -88,6 +88,17 @@ def test_each_form_of_a_graph_has_networkxs_values(tmp_path, directed):
             assert penstock.triangles(given).tolist() == wanted
 
 
+def test_a_csr_of_columns_of_a_table_has_the_same_values():
+    csr = csr_of(drawn(directed=False))
+    table = np.stack([csr.indices, np.full(csr.edges, 7, csr.indices.dtype)], 1)
+    lengths = np.stack([csr.weights, np.full(csr.edges, 7.0)], 1)
+    columns = CSR(csr.indptr, table[:, 0], weights=lengths[:, 0])
+    for compute in (penstock.pagerank, penstock.closeness, penstock.betweenness):
+        for weighted in (False, True):
+            wanted = compute(csr, weighted=weighted)
+            np.testing.assert_array_equal(compute(columns, weighted=weighted), wanted)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_gpu_gives_what_cores_give(tmp_path, directed):
