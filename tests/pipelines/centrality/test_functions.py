@@ -229,6 +229,9 @@ def test_what_is_no_graph_is_refused(tmp_path):
     for wrong in (-1.0, np.nan):
         with pytest.raises(InputError):
             penstock.closeness((np.array([0]), np.array([1]), np.array([wrong])), weighted=True)
+    small = sp.csr_array(np.array([[0, 1e-9], [5e-9, 0]]))
+    with pytest.raises(UsageError):
+        penstock.pagerank(small, weighted=True)
 
 
 # -- the command -----------------------------------------------------------------------------
