@@ -488,14 +488,17 @@ def _floats(values: Any) -> Array:
 
 
 def _check_rows(csr: CSR) -> None:
-    """Refuse an index that is not a node: kernels would follow it."""
+    """Refuse what kernels would follow out of the arrays: an index that is no node, a row's end."""
     low, high = (int(csr.indices.min()), int(csr.indices.max())) if csr.edges else (0, -1)
     ascending = bool((np.diff(csr.indptr) >= 0).all())
-    if csr.first_row or low < 0 or high >= csr.rows or not ascending or csr.indptr[0] != 0:
+    fits = csr.indptr[0] == 0 and csr.indptr[-1] == csr.edges
+    fits = fits and (csr.weights is None or len(csr.weights) == csr.edges)
+    if csr.first_row or low < 0 or high >= csr.rows or not ascending or not fits:
         raise UsageError(
             "the CSR is not a whole graph",
-            expected=f"indices in 0..{csr.rows - 1}, row starts that ascend from 0",
-            got=f"{low} to {high}",
+            expected=f"indices in 0..{csr.rows - 1}, row starts that ascend from 0 to their "
+            "number, and as many weights, if any",
+            got=f"{csr.edges} indices, {low} to {high}",
         )
 
 

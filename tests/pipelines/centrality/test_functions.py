@@ -212,6 +212,8 @@ def test_what_is_no_graph_is_refused(tmp_path):
         (nx.path_graph(2), {"directed": False}),
         (csr, {}),
         (CSR(csr.indptr, csr.indices + 5), {"directed": True}),
+        (CSR(np.array([0, 5_000_000]), np.zeros(1, np.int32)), {"directed": True}),
+        (CSR(csr.indptr, csr.indices, weights=csr.weights[:9]), {"directed": True}),
         (sp.csr_array((3, 4)), {"directed": True}),
         ((np.array([-1]), np.array([1])), {}),
         ((np.array([0]), np.array([1])), {"weighted": True}),
