@@ -78,7 +78,7 @@ def one_graph(graph: Any, *, directed: bool | None = None, weighted: bool = Fals
     }
     csr = replace(csr, **dense)
     _check_rows(csr)
-    if not directed and not isinstance(graph, tuple):
+    if not directed and not isinstance(graph, tuple) and csr.edges:
         _check_both_ways(csr, weighted=weighted)
     if weighted:
         if csr.weights is None:
@@ -507,13 +507,21 @@ def _check_both_ways(csr: CSR, *, weighted: bool) -> None:
     there = kernel("transpose", csr.indptr).transpose([csr], weighted=weighted)[0]
     same = np.array_equal(there.indptr, csr.indptr) and np.array_equal(there.indices, csr.indices)
     if same and weighted and csr.weights is not None and there.weights is not None:
-        same = np.allclose(there.weights, csr.weights, atol=0)
+        same = np.allclose(there.weights, csr.weights, atol=0) or np.allclose(
+            _ascending_weights(there), _ascending_weights(csr), atol=0
+        )
     if not same:
         raise UsageError(
             "an edge is stored at one end only",
             expected="edges without a direction at both ends",
             remedy="Give directed=True, or arrays (sources, targets)",
         )
+
+
+def _ascending_weights(csr: CSR) -> Array:
+    """Return the weights of edges, those of parallel edges ascending."""
+    assert csr.weights is not None
+    return csr.weights[np.lexsort((csr.weights, csr.indices, csr.sources()))]
 
 
 def _check_weights(weights: Array | None) -> None:

@@ -202,6 +202,22 @@ def test_unsigned_ends_and_graphs_with_parallel_edges():
     assert penstock.closeness(several).tolist() == penstock.closeness(nx.Graph(several)).tolist()
 
 
+def test_parallel_edges_of_a_csr_may_come_in_another_order_at_the_other_end():
+    sources, targets = np.array([0, 1, 2, 1]), np.array([1, 0, 1, 2])
+    weights = np.array([1.0, 4.0, 2.0, 3.0])
+    a, b = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+    csr = CSR.from_edges(a, b, 3, weights=np.concatenate([weights, weights]))
+    for compute in (penstock.pagerank, penstock.closeness):
+        wanted = compute((sources, targets, weights), weighted=True)
+        np.testing.assert_allclose(compute(csr, weighted=True), wanted, **CLOSE)
+
+
+def test_a_csr_or_matrix_without_nodes_has_no_values():
+    for empty in (CSR(np.zeros(1, np.int64), np.zeros(0, np.int32)), sp.csr_array((0, 0))):
+        for compute in (penstock.pagerank, penstock.components, penstock.betweenness):
+            assert compute(empty).tolist() == []
+
+
 def test_what_is_no_graph_is_refused(tmp_path):
     csr = csr_of(drawn(directed=True))
     path = directory(tmp_path / "g", drawn(directed=True))
