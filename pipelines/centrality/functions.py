@@ -35,7 +35,7 @@ from penstock.pipelines.centrality.one_graph import (
     OneGraph,
     weight_fault,
 )
-from penstock.pipelines.centrality.options import COMMUNITIES, STRONG
+from penstock.pipelines.centrality.options import COMMUNITIES, STRONG, CentralityOptions
 from penstock.threads import results
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def pagerank(
     >>> pagerank("follows", tol=1e-12)
     >>> pagerank((sources, targets), directed=True, personalization={5: 1})
     """
+    bounded: dict[str, Any] = {"alpha": alpha, "tol": tol, "max_iter": max_iter, "dtype": dtype}
+    CentralityOptions(metrics="pagerank", **bounded)
     one = one_graph(graph, directed=directed, weighted=weighted)
-    if dtype not in ("float32", "float64"):
-        raise UsageError("dtype of PageRank", expected="'float32' or 'float64'", got=repr(dtype))
     given = personalization, max_iter, tol, nstart, dangling, device
     ranks, steps = ranks_of(one, alpha, *given, dtype=dtype)
     if steps < 0:
@@ -265,9 +265,7 @@ def communities(
     """
     if method not in COMMUNITIES:
         raise UsageError(f"unknown method {method!r}", expected=", ".join(COMMUNITIES))
-    if not 0 <= resolution < np.inf or (method == "labels" and resolution != 1):
-        expected = "1 for labels, otherwise a number of 0 or above"
-        raise UsageError("bad resolution", expected=expected, got=str(resolution))
+    CentralityOptions(metrics=method, resolution=resolution)
     one = one_graph(graph, directed=directed, weighted=weighted)
     return communities_of(one.batch, method, resolution=resolution, seed=seed)[0]
 

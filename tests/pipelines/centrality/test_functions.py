@@ -237,9 +237,12 @@ def test_what_is_no_graph_is_refused(tmp_path):
     ):
         with pytest.raises(penstock.PenstockError):
             penstock.pagerank(bad, **how)
-    for how in ({"method": "labels", "resolution": 2.0}, {"resolution": -1.0}):
+    for how in ({"method": "labels", "resolution": 2.0}, {"resolution": 0.0}):
         with pytest.raises(UsageError):
             penstock.communities(nx.path_graph(3), **how)
+    for how in ({"alpha": 1.5}, {"alpha": 1.0}, {"dtype": "float16"}):
+        with pytest.raises(UsageError):
+            penstock.pagerank(nx.path_graph(3), **how)
     with pytest.raises(UsageError):
         penstock.triangles(path)
     with pytest.raises(UsageError):
@@ -303,6 +306,12 @@ def test_a_bad_table_of_values_is_refused(tmp_path, table):
     with pytest.raises(InputError, match=r"values\.parquet"):
         run(path, tmp_path / "out", personalization=file)
     assert not (tmp_path / "out").exists()
+
+
+def test_float32_is_refused_for_pagerank_of_a_zoo(tmp_path):
+    penstock.generate("zoo", tmp_path / "zoo", graphs=3)
+    with pytest.raises(UsageError):
+        run(tmp_path / "zoo", tmp_path / "out", dtype="float32")
 
 
 def test_shards_and_in_edges_beyond_memory_change_nothing(tmp_path):
