@@ -99,6 +99,11 @@ _IGNORED_IN: Rules = (
         lambda o, kind: kind != "graph",
     ),
     (
+        ("dtype",),
+        "on pagerank except of one large graph: make it a directory with penstock etl",
+        lambda o, kind: kind != "graph" and not o.wanted & OF_PATHS_THROUGH,
+    ),
+    (
         (*READING, "weight"),
         "on a graph or zoo, which records it",
         lambda o, kind: kind in ("graph", "zoo"),

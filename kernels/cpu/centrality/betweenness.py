@@ -124,7 +124,8 @@ def add_weighted_betweenness(
                 nodes[first + source] += count - 1
             for at in range(count - 1, -1, -1):
                 node = order[at]
-                share = (1.0 + shares[node]) / paths[node]
+                # More paths than a float can count: no share of them is known.
+                share = (1.0 + shares[node]) / paths[node] if paths[node] < np.inf else np.nan
                 edge = last[node]
                 while edge >= 0:
                     part = paths[tail[edge]] * share

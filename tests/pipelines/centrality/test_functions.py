@@ -1,5 +1,7 @@
 """Centralities of one graph as arrays, and PageRank of one graph by the command."""
 
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -84,6 +86,17 @@ def test_each_form_of_a_graph_has_networkxs_values(tmp_path, directed):
         else:
             wanted = list(nx.triangles(graph).values())
             assert penstock.triangles(given).tolist() == wanted
+
+
+def test_a_csr_of_columns_of_a_table_has_the_same_values():
+    csr = csr_of(drawn(directed=False))
+    table = np.stack([csr.indices, np.full(csr.edges, 7, csr.indices.dtype)], 1)
+    lengths = np.stack([csr.weights, np.full(csr.edges, 7.0)], 1)
+    columns = CSR(csr.indptr, table[:, 0], weights=lengths[:, 0])
+    for compute in (penstock.pagerank, penstock.closeness, penstock.betweenness):
+        for weighted in (False, True):
+            wanted = compute(csr, weighted=weighted)
+            np.testing.assert_array_equal(compute(columns, weighted=weighted), wanted)
 
 
 @pytest.mark.gpu
@@ -189,6 +202,22 @@ def test_unsigned_ends_and_graphs_with_parallel_edges():
     assert penstock.closeness(several).tolist() == penstock.closeness(nx.Graph(several)).tolist()
 
 
+def test_parallel_edges_of_a_csr_may_come_in_another_order_at_the_other_end():
+    sources, targets = np.array([0, 1, 2, 1]), np.array([1, 0, 1, 2])
+    weights = np.array([1.0, 4.0, 2.0, 3.0])
+    a, b = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+    csr = CSR.from_edges(a, b, 3, weights=np.concatenate([weights, weights]))
+    for compute in (penstock.pagerank, penstock.closeness):
+        wanted = compute((sources, targets, weights), weighted=True)
+        np.testing.assert_allclose(compute(csr, weighted=True), wanted, **CLOSE)
+
+
+def test_a_csr_or_matrix_without_nodes_has_no_values():
+    for empty in (CSR(np.zeros(1, np.int64), np.zeros(0, np.int32)), sp.csr_array((0, 0))):
+        for compute in (penstock.pagerank, penstock.components, penstock.betweenness):
+            assert compute(empty).tolist() == []
+
+
 def test_what_is_no_graph_is_refused(tmp_path):
     csr = csr_of(drawn(directed=True))
     path = directory(tmp_path / "g", drawn(directed=True))
@@ -199,6 +228,8 @@ def test_what_is_no_graph_is_refused(tmp_path):
         (nx.path_graph(2), {"directed": False}),
         (csr, {}),
         (CSR(csr.indptr, csr.indices + 5), {"directed": True}),
+        (CSR(np.array([0, 5_000_000]), np.zeros(1, np.int32)), {"directed": True}),
+        (CSR(csr.indptr, csr.indices, weights=csr.weights[:9]), {"directed": True}),
         (sp.csr_array((3, 4)), {"directed": True}),
         ((np.array([-1]), np.array([1])), {}),
         ((np.array([0]), np.array([1])), {"weighted": True}),
@@ -206,9 +237,12 @@ def test_what_is_no_graph_is_refused(tmp_path):
     ):
         with pytest.raises(penstock.PenstockError):
             penstock.pagerank(bad, **how)
-    for how in ({"method": "labels", "resolution": 2.0}, {"resolution": -1.0}):
+    for how in ({"method": "labels", "resolution": 2.0}, {"resolution": 0.0}):
         with pytest.raises(UsageError):
             penstock.communities(nx.path_graph(3), **how)
+    for how in ({"alpha": 1.5}, {"alpha": 1.0}, {"dtype": "float16"}):
+        with pytest.raises(UsageError):
+            penstock.pagerank(nx.path_graph(3), **how)
     with pytest.raises(UsageError):
         penstock.triangles(path)
     with pytest.raises(UsageError):
@@ -216,6 +250,9 @@ def test_what_is_no_graph_is_refused(tmp_path):
     for wrong in (-1.0, np.nan):
         with pytest.raises(InputError):
             penstock.closeness((np.array([0]), np.array([1]), np.array([wrong])), weighted=True)
+    small = sp.csr_array(np.array([[0, 1e-9], [5e-9, 0]]))
+    with pytest.raises(UsageError):
+        penstock.pagerank(small, weighted=True)
 
 
 # -- the command -----------------------------------------------------------------------------
@@ -269,6 +306,12 @@ def test_a_bad_table_of_values_is_refused(tmp_path, table):
     with pytest.raises(InputError, match=r"values\.parquet"):
         run(path, tmp_path / "out", personalization=file)
     assert not (tmp_path / "out").exists()
+
+
+def test_float32_is_refused_for_pagerank_of_a_zoo(tmp_path):
+    penstock.generate("zoo", tmp_path / "zoo", graphs=3)
+    with pytest.raises(UsageError):
+        run(tmp_path / "zoo", tmp_path / "out", dtype="float32")
 
 
 def test_shards_and_in_edges_beyond_memory_change_nothing(tmp_path):
@@ -351,3 +394,22 @@ def test_shortest_paths_of_a_graph_in_shards_are_networkxs(tmp_path, weighted):
     table = pq.read_table(tmp_path / "out" / "nodes")
     np.testing.assert_allclose(table["closeness"], list(wanted.values()), **CLOSE)
     np.testing.assert_allclose(table["clustering"], list(nx.clustering(graph).values()), **CLOSE)
+
+
+def ladder():
+    """Return a graph with 2 ** 1024 shortest paths from its first node to its last one alone."""
+    layers = [[0], *([node, node + 1] for node in range(1, 2045, 2)), range(2045, 2049), [2049]]
+    ends = [(a, b) for one, two in pairwise(layers) for a in one for b in two]
+    return nx.DiGraph(ends)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_betweenness_with_more_paths_than_a_float_counts_has_no_values(tmp_path, weighted):
+    graph = ladder()
+    nx.set_edge_attributes(graph, 1.0, "weight")
+    path = directory(tmp_path / "graph", graph)
+    given = {"metrics": "betweenness", "weighted": weighted, "cluster": "threads"}
+    assert penstock.centrality(path, tmp_path / "out", **given).failed == 1
+    assert pq.read_table(tmp_path / "out" / "nodes")["betweenness"].null_count == len(graph)
+    found = penstock.betweenness(graph, weighted=weighted, sources=[0])
+    assert np.isnan(found).all()
