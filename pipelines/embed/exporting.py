@@ -58,7 +58,7 @@ def export_run(
             ids = read_column(at / IDS, "id").combine_chunks()
             path = out.scratch / VALUES
             shape = run.nodes, source.table.geometry.width
-            values = map_npy(path, shape, np.float32)
+            values: Any = map_npy(path, shape, np.float32)
             _fill(values, source)
             values.flush()
             written = {VALUES: (path, file_entry(out.scratch, VALUES))}
