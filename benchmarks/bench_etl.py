@@ -162,7 +162,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             "R-MAT",
             rmat(folder / "edges", edges, scale),
             edges,
-            {"threads": (1.7, 1.1), "local": (1.15, 0.25)},
+            {"threads": (1.65, 1.1), "local": (1.0, 0.25)},
         ),
         ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.2, 0.55)}),
     ):
