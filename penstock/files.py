@@ -132,15 +132,15 @@ def link_same(
     return len(same)
 
 
-def map_npy(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Make a .npy file and map it for writing.
+def map_npy(path: Path, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Make a .npy file and map it for writing, as a ``numpy.memmap``.
 
     All of its space is allocated: if the disk is full, a write to a mapped page ends the process.
     """
     import numpy as np
 
     with full_disk_explained(path):
-        array: Array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return array

@@ -100,7 +100,8 @@ def _of_all_ranks(rows: Sequence[CSR], nodes: int, ranks: Ranks) -> Array:
 def _empty(folder: Path | None, name: str, length: int, dtype: np.dtype[Any]) -> Array:
     if folder is None or length == 0:
         return np.empty(length, dtype)
-    return map_npy(folder / f"{name}.npy", (length,), dtype).view(np.ndarray)
+    array: Array = map_npy(folder / f"{name}.npy", (length,), dtype).view(np.ndarray)
+    return array
 
 
 @njit(cache=True, nogil=True)

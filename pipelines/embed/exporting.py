@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def export_run(
             ids = read_column(at / IDS, "id").combine_chunks()
             path = out.scratch / VALUES
             shape = run.nodes, source.table.geometry.width
-            values: Any = map_npy(path, shape, np.float32)
+            values = map_npy(path, shape, np.float32)
             _fill(values, source)
             values.flush()
             written = {VALUES: (path, file_entry(out.scratch, VALUES))}
