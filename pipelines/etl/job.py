@@ -89,7 +89,8 @@ class EtlJob:
         if (options.changes and self.edges) or not (some or self.edges):
             raise UsageError(
                 "edges, or changes of --base, are needed, and not both",
-                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove, --nodes, ...",
+                remedy="Give EDGES OUT, or OUT --base GRAPH with --add, --remove, --remove-nodes "
+                "or --nodes",
             )
         changed = [*map(str, (*options.add, *options.remove))]
         self._find(self.edges or changed)

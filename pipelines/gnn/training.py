@@ -121,14 +121,8 @@ def _known(before: Run, now: Run, tensors: dict[str, Any]) -> dict[str, Any]:
     """Return the tensors of an earlier run without layers whose inputs or outputs stand for others:
     the first if the features have other names, and the last if the classes do.
     """
-    names = (
-        (before.feature_names, now.feature_names, 0),
-        (
-            before.classes,
-            now.classes,
-            len(before.model.layers) - 1,
-        ),
-    )
+    last = len(before.model.layers) - 1
+    names = (before.feature_names, now.feature_names, 0), (before.classes, now.classes, last)
     other = {f"layers.{at}" for one, two, at in names if one and two and one != two}
     return {
         name: tensor
