@@ -153,7 +153,7 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
         # Pieces ask for this resource, which drivers do not have: see drivers.py. If it were set
         # later, or pieces pinned to addresses, they would hang after a worker is killed.
         "distributed.worker.resources": {"piece": spec.threads or 1},
-        # A nanny counts mapped pages of files, which the system takes back when it needs memory.
+        # Nannies count mapped pages of files, which the system takes back: workers/plugin.py.
         "distributed.worker.memory.terminate": False,
     }
     with dask.config.set(settings):

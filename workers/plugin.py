@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from contextlib import suppress
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
+from tornado.ioloop import PeriodicCallback
 
 from penstock.errors import PenstockError, UsageError
 from penstock.limits import total_memory, usable_here, usable_memory
@@ -28,6 +30,9 @@ NAME = "penstock"
 _CACHE_SHARE_OF_DEVICE = 0.5
 _CACHE_SHARE_OF_MEMORY = 0.25
 _FORGET_SECONDS = 3.0
+_MOST_OF_MEMORY = 0.95  # as Dask's own, whose nannies count mapped pages of files
+_PAUSED_SECONDS = 5.0
+_WATCH_SECONDS = 0.1
 
 
 class Resources:
@@ -116,6 +121,29 @@ def _own_memory(process: Any) -> int:
     return int(found.rss - getattr(found, "shared", 0))
 
 
+def _watch_memory(worker: Worker) -> PeriodicCallback | None:
+    """End a worker that has more memory of its own than its limit; its nanny starts another.
+
+    One that is paused, and runs no task that could release memory, would keep its tasks for ever.
+    """
+    limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None)
+    if not (limit and worker.nanny):
+        return None
+    stuck = 0
+
+    def look() -> None:
+        nonlocal stuck
+        waits = worker.status.name == "paused" and not worker.state.all_running_tasks
+        stuck = stuck + 1 if waits else 0
+        used = worker.monitor.get_process_memory() / limit
+        if used > _MOST_OF_MEMORY or stuck * _WATCH_SECONDS > _PAUSED_SECONDS:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch = PeriodicCallback(look, _WATCH_SECONDS * 1000)
+    watch.start()
+    return watch
+
+
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     """Give a worker its ``Resources``; pass it to ``register_plugin``."""
 
@@ -135,10 +163,12 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
         self._memory_limit = memory_limit  # of workers that are threads, to which Dask gives none
         self._held: Resources | None = None
+        self._watch: PeriodicCallback | None = None
 
     def setup(self, worker: Worker) -> None:
         """Run once in every worker, including later ones."""
         worker.monitor.get_process_memory = partial(_own_memory, worker.monitor.proc)
+        self._watch = _watch_memory(worker)
         devices.ask(self.options["device"] or "auto")
         self._held = self._prepared(worker)
         _in_this_process.append(self._held)
@@ -146,6 +176,8 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Worker) -> None:
         """Release what the worker holds; shared copies stay."""
         vars(worker.monitor).pop("get_process_memory", None)
+        if self._watch is not None:
+            self._watch.stop()
         devices.withdraw(self.options["device"] or "auto")
         if self._held is not None:
             _in_this_process.remove(self._held)

@@ -5,7 +5,9 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from distributed import KilledWorker
 
 from penstock.cluster.connect import SMALL_INPUT, connect, kind_for
 from penstock.cluster.spec import ClusterSpec
@@ -75,6 +77,26 @@ def test_a_worker_may_map_more_than_its_memory(tmp_path):
             client.submit(read, pure=False).result(timeout=60) for _ in range(2)
         )
     assert (found, again, first) == (0, 0, second)
+
+
+@pytest.mark.parametrize("kept", [600, pytest.param(490, marks=pytest.mark.slow)])
+def test_a_worker_without_memory_does_not_keep_its_tasks(kept):
+    """Beyond its limit, and, paused, below: it is started again, and the tasks end."""
+
+    def keep():
+        import builtins
+        import time
+
+        builtins.held = np.ones(kept << 17)
+        time.sleep(1)  # the other tasks reach the worker meanwhile
+
+    one = ClusterSpec(cluster="local", workers=1, memory_limit="700MB")
+    with connect(one, input_bytes=0) as client:
+        first = client.submit(keep, priority=1, resources={"piece": 1})
+        others = [client.submit(abs, n, resources={"piece": 1}) for n in range(4)]
+        with pytest.raises(KilledWorker):
+            for future in (first, *others):
+                future.result(timeout=100)
 
 
 def test_an_address_that_does_not_answer_is_an_error():
