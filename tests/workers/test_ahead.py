@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.pipelines.cli import run
 from penstock.workers.ahead import signature_of
 from penstock.workers.signatures import KERNELS
 
@@ -58,25 +59,23 @@ def test_what_is_compiled_ahead_are_kernels(job):
 @pytest.mark.parametrize(
     ("job", "made", "options"),
     [
-        ("word2vec train", ("sbm", "--nodes", "1000"), ("--epochs", "1")),
+        ("word2vec train", "sbm {} --nodes 1000", "--epochs 1"),
         # The order that two cores usually choose, which depends on measured rates.
-        ("gnn train", ("sbm", "--nodes", "1000"), ("--epochs", "2", "--order", "aggregate")),
-        ("embed train", ("kg", "--triples", "3000"), ("--epochs", "1")),
+        ("gnn train", "sbm {} --nodes 1000", "--epochs 2 --order aggregate"),
+        ("embed train", "kg {} --triples 3000", "--epochs 1"),
     ],
 )
 def test_a_job_calls_what_is_compiled_ahead(tmp_path, job, made, options):
-    def run(program, *arguments):
-        # A cache that is there: nothing is compiled ahead.
-        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DASK_PENSTOCK__DEVICE": "cpu"}
-        command = [sys.executable, "-P", *program, *arguments, "-q"]
-        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-
-    run(["-m", "penstock"], "generate", *made[:1], str(tmp_path / "graph"), *made[1:])
+    graph, out = tmp_path / "graph", tmp_path / "out"
+    assert run(f"generate {made} -q".format(graph).split()) == 0
+    # A cache that is there: nothing is compiled ahead.
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DASK_PENSTOCK__DEVICE": "cpu"}
     for name in KERNELS[job]:
         module, _, function = name.rpartition(".")
         file = import_module(f"penstock.kernels.cpu.{module}").__file__
         assert file is not None
         (tmp_path / f"{Path(file).stem}.{function}-1.nbi").touch()
-    graph = [str(tmp_path / "graph"), str(tmp_path / "out"), "--cluster", "threads"]
-    said = json.loads(run(["-c", _SAY], *job.split(), *graph, *options))
+    command = [sys.executable, "-P", "-c", _SAY]
+    words = f"{job} {graph} {out} --cluster threads {options} -q".split()
+    said = json.loads(subprocess.check_output([*command, *words], env=env))
     assert {name: said.get(name) for name in KERNELS[job]} == KERNELS[job]

@@ -1,6 +1,7 @@
 """Kernels of one large graph, in row ranges: the twins against each other, NetworkX and SciPy."""
 
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 
@@ -169,12 +170,12 @@ def test_strong_components_are_scipys(kernels, drawn, threads):
 
 
 @backends("strong_components", cpu_strong)
-@pytest.mark.parametrize("kind", ["hubs", "pairs", "cycles", "long", "path", "pairs on a path"])
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("kind", ["hubs", "pairs", "cycles", "long", "path", "pairs on a path"])
 def test_strong_components_of_a_graph_that_threads_share(kernels, kind, ids):
-    nodes, random = 300_000, np.random.default_rng(5)
+    nodes, random = 300_000 if ids is np.int32 else 120_000, np.random.default_rng(5)
     order = random.permutation(nodes)
-    size = {"pairs": 2, "cycles": 5, "long": 30_000, "pairs on a path": 2}.get(kind, 1)
+    size = {"pairs": 2, "cycles": 5, "long": 20_000, "pairs on a path": 2}.get(kind, 1)
     after = np.arange(nodes) + 1
     after[size - 1 :: size] -= size
     if kind == "hubs":
@@ -217,11 +218,11 @@ def test_components_of_a_graph_that_threads_and_ranks_share(kernels, directed):
 def test_pagerank_is_the_same_bytes_on_any_number_of_threads_and_ranks(kernels, weighted, directed):
     rows = with_hubs(directed=directed, nodes=300_000)
     cut = [rows.row_range(0, 70_001), rows.row_range(70_001, rows.rows)]
-    options = {"directed": directed, "weighted": weighted, "tolerance": 1e-9}
+    options = {"directed": directed, "weighted": weighted, "tolerance": 1e-7}
     (wanted, steps), *others = (kernels.pagerank(cut, threads=n, **options) for n in (1, 2, 5))
     assert wanted.sum() == pytest.approx(1)
     assert all(found.tobytes() == wanted.tobytes() for found, _ in others)
-    for size in (2, 3, 7):
+    for size in (2, 7):
         for found, its in on_threads(size, lambda r: kernels.pagerank(cut, ranks=r, **options)):
             assert its == steps > 1
             assert found.tobytes() == wanted.tobytes()
@@ -320,16 +321,16 @@ def test_triangles_on_a_gpu_of_one_graph():
                 np.testing.assert_array_equal(mine.get(), truth)
 
 
+@cache
 def with_hubs(*, directed, nodes=30_000):
     """Return a graph with rows of many and of no edges."""
     random = np.random.default_rng(3)
-    ends = np.minimum(random.zipf(1.3, (200_000, 2)) - 1, 10**9) * 7919 % nodes
-    hub = np.stack([np.full(nodes, 5), np.arange(nodes)], 1)[::2]
-    ends = np.unique(np.concatenate([ends, hub]), axis=0)
+    a, b = np.minimum(random.zipf(1.3, (2, 200_000)) - 1, 10**9) * 7919 % nodes
+    edges = np.concatenate([a * nodes + b, 5 * nodes + np.arange(0, nodes, 2)])
     if not directed:
-        ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
-    weights = 1.0 + ends.sum(1) % 3
-    return CSR.from_edges(ends[:, 0], ends[:, 1], nodes + 100, weights=weights)
+        edges = np.concatenate([edges, edges % nodes * nodes + edges // nodes])
+    a, b = np.divmod(np.unique(edges), nodes)
+    return CSR.from_edges(a, b, nodes + 100, weights=1.0 + (a + b) % 3)
 
 
 @backends("degrees", naive_degrees, cpu_degrees)

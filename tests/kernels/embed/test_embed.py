@@ -270,20 +270,9 @@ def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5)
 def test_steps_equal_naive(backend, model, loss, optimizer):
     rules = rules_of(model, loss=loss, optimizer=optimizer)
     lr = 0.01 if optimizer == Optimizer.SGD else 0.1
-    batches = [batch_of(rules, seed=s, weighted=s == 2) for s in (1, 2, 3)]
+    kinds = ((1, "int32"), (2, "int32"), (3, "int64"))
+    batches = [batch_of(rules, seed=s, weighted=s == 2, dtype=dtype) for s, dtype in kinds]
     compare_steps(backend, rules, tables_of(rules), batches, lr)
-
-
-@MODELS
-@pytest.mark.parametrize("power", [2, 3])
-@pytest.mark.parametrize("inverse", [0, RELATIONS])
-@pytest.mark.parametrize("sides", [BOTH, BOTH[:1], BOTH[1:]], ids=["both", "tail", "head"])
-def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse, sides):
-    rules = rules_of(
-        model, power=power, inverse=inverse, sides=sides, node_penalty=0.02, relation_penalty=0.03
-    )
-    batches = [batch_of(rules, dtype=dtype) for dtype in ("int32", "int64")]
-    compare_steps(backend, rules, tables_of(rules), batches)
 
 
 @pytest.mark.parametrize(
@@ -363,7 +352,7 @@ def ranking(model, inverse=0):
     rng = np.random.default_rng(0)
     nodes.values[4000:4050] = nodes.values[3]
     nodes.values[50], nodes.values[60] = np.nan, 0
-    queries = 300
+    queries = 150
     given = rng.integers(100, 5000, queries).astype("int32")
     given[7] = 50
     rows = rng.integers(0, RELATIONS, queries).astype("int32")
@@ -403,8 +392,8 @@ def test_ranks_equal_naive(backend, model, inverse):
 @pytest.mark.parametrize("model", [Model.DOT, Model.ROTATE], ids=lambda model: model.name)
 def test_best_candidates_equal_naive(backend, model):
     rules, nodes, relations, given, rows, _ = ranking(model)
-    given, rows = given[:20], rows[:20]
-    known = sample_of_known(20, 5000, "int32" if backend.name == "cpu" else "int64")
+    given, rows = given[:8], rows[:8]
+    known = sample_of_known(8, 5000, "int32" if backend.name == "cpu" else "int64")
     found = []
     for here, put in ((naive, deepcopy), (backend.module("embed"), backend.put)):
         table, factors = put(nodes.values), relations and put(relations.values)

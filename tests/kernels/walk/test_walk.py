@@ -137,8 +137,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("ids", [np.int32, pytest.param(np.int64, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "ids"),
+    [
+        *((case, np.int32) for case in CASES),
+        # Compiled anew; together they have all that a walk of wide ids does.
+        *(
+            pytest.param(case, np.int64, marks=pytest.mark.slow)
+            for case in ("restart", "second order, both ways", "schema and times")
+        ),
+    ],
+)
 def test_walks_are_those_of_the_truth(backend, case, ids):
     rows, more = CASES[case]
     rows = replace(rows, indices=rows.indices.astype(ids))
@@ -390,22 +399,28 @@ def paths_in_time(edges, start, length, rules):
     return found
 
 
-@pytest.mark.parametrize(("symmetric", "second"), [(False, False), (True, True)])
-@pytest.mark.parametrize("sampler", [D, R, ITS, RESERVOIR])
-def test_neighbours_repeated_at_other_times(backend, sampler, symmetric, second):
+@pytest.mark.parametrize(
+    ("sampler", "second"),
+    # Those that are slow are compiled anew.
+    [
+        *((D, False), (ITS, False), (R, True), (RESERVOIR, True)),
+        *(pytest.param(one, True, marks=pytest.mark.slow) for one in (D, ITS)),
+    ],
+)
+def test_neighbours_repeated_at_other_times(backend, sampler, second):
     """One neighbour at several times is several edges, each with its own weight and future."""
     sources = (0, 0, 0, 1, 1, 1, 2, 2, 2, 1, 3, 3, 3, 2)
     targets = (1, 1, 1, 2, 2, 2, 3, 0, 0, 3, 0, 4, 4, 4)
     times = (1, 9, 4, 5, 2, 2, 6, 3, 8, 7, 6, 9, 6, 9)
     weights = [1.0 if sampler == D else 1.0 + number % 3 for number in range(len(times))]
     edges = list(zip(sources, targets, times, weights, strict=True))
-    if symmetric:
+    if second:
         edges += [(v, u, when, w) for u, v, when, w in edges]
     sources, targets, times, shares = (np.array(column) for column in zip(*edges, strict=True))
     columns = {"times": times.astype(np.int64), "weights": shares.astype(np.float32)}
     rows = rows_of(sources, targets, 5, **columns)
     rows = without(rows, "weights") if sampler == D else rows
-    rules = WalkRules(4, 5, sampler, timed=True, symmetric=symmetric, **(SECOND if second else {}))
+    rules = WalkRules(4, 5, sampler, timed=True, symmetric=second, **(SECOND if second else {}))
     walks = np.arange(60_000, dtype=np.int64)
     paths = walked(backend, rows, rules, walks, np.zeros(len(walks), np.int64))
     truth = paths_in_time(edges, 0, 4, rules)

@@ -83,7 +83,6 @@ def test_few_spare_versions_are_enough(graph, tmp_path, monkeypatch, disks, vers
         save(checkpoints, *given, **more)
 
     monkeypatch.setattr(Checkpoints, "save", counted)
-    run(graph, tmp_path / "whole", epochs=1)
     run(graph, tmp_path / "r", epochs=1)
     del versions[:], saved[:]
     run(graph, tmp_path / "r", spare)

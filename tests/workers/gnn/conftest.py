@@ -8,8 +8,7 @@ from graphs import write_graph
 from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.partition.part import partition_path
-from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import LocalGraph, open_local
+from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.plan.facts import Facts
 
 
@@ -20,25 +19,6 @@ def partitioned():
     def make(graph, k):
         partition_graph(graph, k=k, method="random", quiet=True)
         return partition_path(graph, k)
-
-    return make
-
-
-@pytest.fixture
-def opened(on_threads, partitioned):
-    """Open every one of ``k`` parts, or the whole graph."""
-
-    def make(graph, k=1, *, weighted=False, **how):
-        if k == 1:
-            with open_local(SingleRank(), graph.path, None, weighted=weighted, **how) as local:
-                return [local]
-        partition = partitioned(graph, k)
-
-        def rank(comm):
-            with open_local(comm, graph.path, partition, weighted=weighted, **how) as local:
-                return local
-
-        return on_threads(k, rank)
 
     return make
 

@@ -593,6 +593,7 @@ def main(mode, *names):
         global MANY
         MANY = 500
         exchange_mpi.PIECE = communicator.PIECE = persistent_requests.PIECE = 5
+    assert MPI.Query_thread() == MPI.THREAD_MULTIPLE
     comm = make()
     gc.freeze()  # so that to collect does not mean to visit all of Numba
     for name in names or (IN_PIECES_TOO + WHOLE * (mode == "whole")):

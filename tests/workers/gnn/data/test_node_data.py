@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.errors import UsageError
+from penstock.workers.gnn.data.local import open_local
 
 # -- bad input -------------------------------------------------------------------------------------
 
@@ -33,9 +34,9 @@ BAD = {  # what the error names
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_trained_on(ring, opened, case, k):
+def test_what_cannot_be_trained_on(ring, partitioned, on_threads, case, k):
     columns, named = BAD[case]
     graph = ring(**columns)
-    with pytest.raises(UsageError) as error:
-        opened(graph, k)
-    assert named in str(error.value)
+    where = graph.path, partitioned(graph, k) if k > 1 else None
+    with pytest.raises(UsageError, match=named):
+        on_threads(k, lambda comm: open_local(comm, *where, weighted=False).__enter__())
