@@ -46,15 +46,20 @@ def test_auto_gives_a_job_for_gpus_a_worker_each(monkeypatch, gpus, installed, o
     assert kind_for(ClusterSpec(**options), SMALL_INPUT + 1, None, on_gpu=True) == kind
 
 
-def test_a_cluster_that_runs_already_is_left_running():
-    with connect(ClusterSpec(cluster="local", workers=1, no_tls=True), input_bytes=0) as owner:
-        address = owner.scheduler.address
-        with connect(ClusterSpec(cluster=address), input_bytes=0) as guest:
-            assert task_capacity(guest, ClusterSpec()).tasks == 1
-        assert owner.submit(lambda: 5, pure=False).result() == 5
+@pytest.fixture(scope="module")
+def client():
+    spec = ClusterSpec(cluster="local", workers=1, memory_limit="500MB", no_tls=True)
+    with connect(spec, input_bytes=0) as client:
+        yield client
 
 
-def test_a_worker_may_map_more_than_its_memory(tmp_path):
+def test_a_cluster_that_runs_already_is_left_running(client):
+    with connect(ClusterSpec(cluster=client.scheduler.address), input_bytes=0) as guest:
+        assert task_capacity(guest, ClusterSpec()).tasks == 1
+    assert client.submit(lambda: 5, pure=False).result() == 5
+
+
+def test_a_worker_may_map_more_than_its_memory(client, tmp_path):
     """Two tasks, of which the second starts while the first one's pages are in memory."""
     path = tmp_path / "large"
     with path.open("wb") as file:
@@ -71,11 +76,9 @@ def test_a_worker_may_map_more_than_its_memory(tmp_path):
         globals()["held"] = pages
         return found, os.getpid()
 
-    one = ClusterSpec(cluster="local", workers=1, memory_limit="500MB")
-    with connect(one, input_bytes=0) as client:
-        (found, first), (again, second) = (
-            client.submit(read, pure=False).result(timeout=60) for _ in range(2)
-        )
+    (found, first), (again, second) = (
+        client.submit(read, pure=False).result(timeout=60) for _ in range(2)
+    )
     assert (found, again, first) == (0, 0, second)
 
 

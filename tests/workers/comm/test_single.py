@@ -1,7 +1,5 @@
 """A gang of one: what it exchanges with itself, and that it needs no MPI."""
 
-import inspect
-
 import numpy as np
 import pytest
 
@@ -11,18 +9,6 @@ from penstock.workers.comm.single import SingleRank
 @pytest.fixture
 def comm():
     return SingleRank()
-
-
-def test_it_offers_what_a_communicator_offers():
-    from penstock.workers.comm.communicator import Communicator
-
-    # Those of MPI's own, and of the gang that owns a communicator, are not for algorithms.
-    owned = {"leave", "abandon", "forget", "check_message"}
-    for name, method in inspect.getmembers(Communicator, inspect.isfunction):
-        if name.startswith("_") or name in owned:
-            continue
-        ours = inspect.signature(getattr(SingleRank, name)).parameters
-        assert list(ours) == list(inspect.signature(method).parameters), name
 
 
 def test_messages_to_itself_are_matched_by_tag_and_in_order(comm):

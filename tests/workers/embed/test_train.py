@@ -25,6 +25,7 @@ from penstock.workers.embed.train import train
 SMALL = {"model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "lr": 0.3}
 SMALL |= {"validate_sample": 100, "validate_every": 1, "schedule": "constant"}
 LEFT = "nodes-0000-000099.table", ".nodes-0000-000099.table.0badc0de.tmp"
+OTHER = {"checkpoint_minutes": 1e-9}, {"prefetch": False}, {"storage": "queues"}
 DISK, DISK_OF_RANKS = {"partitions": 5, "batch": 16}, {"partitions": 12, "batch": 8}
 
 
@@ -104,7 +105,6 @@ def test_ranks_learn_and_agree(run, graph, tmp_path, on_threads, ranks, more):
         (1, DISK, "adam"),
         (2, {}, "adam"),
         (2, DISK_OF_RANKS, "adagrad"),
-        slow(2, DISK_OF_RANKS, "adam"),
         slow(2, DISK_OF_RANKS, "sgd"),
     ],
 )
@@ -151,15 +151,13 @@ def test_an_interrupted_training_resumes_within_an_epoch(
     assert [line["epoch"] for line in lines(tmp_path / "cut") if "loss" in line] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("ranks", "more"), [(1, DISK), (2, {}), slow(2, DISK_OF_RANKS)])
 @pytest.mark.parametrize(
-    "other",
+    ("ranks", "more", "other"),
     [
-        {"prefetch": False},
-        {"checkpoint_minutes": 1e-9},
-        {"storage": "queues"},
+        *((1, DISK, other) for other in OTHER),
+        (2, {}, OTHER[0]),  # in memory the others have nothing to decide
+        *(slow(2, DISK_OF_RANKS, other) for other in OTHER),
     ],
-    ids=["no prefetch", "many checkpoints", "queues"],
 )
 def test_what_does_not_matter(run, whole, tmp_path, ranks, more, other):
     run(tmp_path / "other", ranks, **more, **other)

@@ -3,8 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, partition_graph, walk
-from penstock.pipelines.cli import run
+from penstock import ClusterSpec, connect, partition_graph, walk
 
 APPS = [
     {"sampler": "its", "stop": 0.1, "app": "ppr"},
@@ -17,21 +16,17 @@ APPS = [
 @pytest.mark.mpi
 @pytest.mark.slow  # in one process, with every application: kernels/walk/test_walk.py
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
-def test_the_walks_are_those_on_the_whole_graph(make_graph, tmp_path, monkeypatch, device):
-    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+def test_the_walks_are_those_on_the_whole_graph(make_graph, tmp_path, device):
     graph = make_graph(120, 900, weights=True, relations=3, times=True)
     partition_graph(graph, k=3, method="random", quiet=True)
-    assert run(f"cluster start --cluster mpi -n 3 --device {device} --name ranks -q".split()) == 0
-    try:
+    with connect("mpi", workers=3, device=device, no_tls=True) as client:
         for number, options in enumerate(APPS):
             found = []
             for spec, placement in (
                 (ClusterSpec(cluster="threads", device=device), "replicated"),
-                (ClusterSpec(cluster="ranks"), "partitioned"),
+                (ClusterSpec(cluster=client.scheduler.address), "partitioned"),
             ):
                 how = {"cluster": spec, "placement": placement, "length": 12, "walks": 8, "seed": 4}
                 walk(graph, out := tmp_path / f"{placement}{number}", **how, **options)
                 found.append(pq.read_table(out))
             assert found[0].equals(found[1]), options
-    finally:
-        run("cluster stop --name ranks -q".split())
