@@ -270,9 +270,21 @@ def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5)
 def test_steps_equal_naive(backend, model, loss, optimizer):
     rules = rules_of(model, loss=loss, optimizer=optimizer)
     lr = 0.01 if optimizer == Optimizer.SGD else 0.1
-    kinds = ((1, "int32"), (2, "int32"), (3, "int64"))
-    batches = [batch_of(rules, seed=s, weighted=s == 2, dtype=dtype) for s, dtype in kinds]
+    batches = [batch_of(rules, seed=s, weighted=s == 2) for s in (1, 2, 3)]
     compare_steps(backend, rules, tables_of(rules), batches, lr)
+
+
+@MODELS
+@pytest.mark.parametrize(
+    ("power", "inverse", "sides"),
+    [(2, 0, BOTH), (3, 0, BOTH[1:]), (3, RELATIONS, BOTH[:1]), (2, RELATIONS, BOTH[1:])],
+)
+def test_penalties_inverses_and_sides_equal_naive(backend, model, power, inverse, sides):
+    rules = rules_of(
+        model, power=power, inverse=inverse, sides=sides, node_penalty=0.02, relation_penalty=0.03
+    )
+    batches = [batch_of(rules, dtype=dtype) for dtype in ("int32", "int64")]
+    compare_steps(backend, rules, tables_of(rules), batches)
 
 
 @pytest.mark.parametrize(
