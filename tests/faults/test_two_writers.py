@@ -5,7 +5,7 @@ import shutil
 import threading
 
 import pytest
-from every_job import JOBS, cells, results, words_of
+from every_job import JOBS, call, cells, results, words_of
 
 from penstock import Graph, generate
 from penstock.output_lock import output_lock
@@ -14,7 +14,7 @@ from penstock.pipelines.job.parts import partition_into
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_path):
+def test_a_second_writer_is_refused(job, given, commands, whole, tmp_path):
     expected, count = whole(job)
     home, gate = tmp_path / "home", tmp_path / "gate"
     home.mkdir()
@@ -23,7 +23,7 @@ def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_pat
     while not gate.exists():
         pass
     try:
-        code, said = others.run([*words, "--overwrite"], home)
+        code, said = call([*words, "--overwrite"])
         assert code == 1, said
         assert str(home / "out") in said
     finally:
@@ -35,13 +35,13 @@ def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_pat
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, commands, whole, tmp_path):
+def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, whole, tmp_path):
     """And what is not such an output is never replaced."""
     expected, _ = whole(job)
     out = tmp_path / "out"
     words = words_of(job, given, out)
-    assert commands.run(words, tmp_path)[0] == 0
-    assert commands.run(words, tmp_path)[0] == 1
+    assert call(words)[0] == 0
+    assert call(words)[0] == 1
     assert results(out) == expected
     if job == "vectors":  # a file is replaced by a file, a folder by none
         out.unlink()
@@ -50,7 +50,7 @@ def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, commands, who
     taken.mkdir()
     (taken / "thesis.tex").write_text("years")
     for more in ([], ["--overwrite"]):
-        code, said = commands.run([*words, *more], tmp_path)
+        code, said = call([*words, *more])
         assert code == 1, said
     assert os.listdir(taken) == ["thesis.tex"]
     assert os.listdir(tmp_path) == ["out"]

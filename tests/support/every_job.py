@@ -1,7 +1,10 @@
 """Every job that writes, as a command line: the rows of the table of faults in tests/faults."""
 
+import io
 import json
+import logging
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
 
 import embed_runs
 import numpy as np
@@ -98,6 +101,35 @@ def words_of(job, given, out, cluster="threads"):
 def again(job, words):
     """Return the command with which a user finishes what was interrupted."""
     return [*words, "--resume"] if job in RESUMES else words
+
+
+def call(words):
+    """Run a command in this process; return its exit code and what it prints and logs."""
+    said = io.StringIO()
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    handlers = [one for logger in loggers for one in logger.handlers]
+    streams = {one: one.stream for one in handlers if isinstance(one, logging.StreamHandler)}
+    for handler in streams:
+        handler.setStream(said)
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            code = run([*map(str, words)])
+    finally:
+        for handler, stream in streams.items():
+            handler.setStream(stream)
+    return code, said.getvalue()
+
+
+def refused(words, home, *named, codes=(1, 2)):
+    """Run a command that fails and says all of ``named``; what lies below ``home`` stays."""
+    before = sorted(home.rglob("*"))
+    code, said = call(words)
+    assert code in codes, said
+    for internal in ("Traceback", "This is a bug"):
+        assert internal not in said
+    for name in named:
+        assert str(name) in said
+    assert sorted(home.rglob("*")) == before
 
 
 def results(out):
