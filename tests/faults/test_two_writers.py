@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from every_job import JOBS, call, cells, results, words_of
+from processes import until
 
 from penstock import Graph, generate
 from penstock.output_lock import output_lock
@@ -20,8 +21,7 @@ def test_a_second_writer_is_refused(job, given, commands, whole, tmp_path):
     home.mkdir()
     words = words_of(job, given, home / "out")
     commands.start(words, home, count // 2, "wait", gate)
-    while not gate.exists():
-        pass
+    until(gate.exists)
     try:
         code, said = call([*words, "--overwrite"])
         assert code == 1, said
