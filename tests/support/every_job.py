@@ -103,7 +103,14 @@ def again(job, words):
     return [*words, "--resume"] if job in RESUMES else words
 
 
-def call(words):
+def call(words, code=0):
+    """Run a command in this process, whose exit code must be this; return what it says."""
+    found, said = _answer(words)
+    assert found == code, said
+    return said
+
+
+def _answer(words):
     """Run a command in this process; return its exit code and what it prints and logs."""
     said = io.StringIO()
     loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
@@ -123,7 +130,7 @@ def call(words):
 def refused(words, home, *named, codes=(1, 2)):
     """Run a command that fails and says all of ``named``; what lies below ``home`` stays."""
     before = sorted(home.rglob("*"))
-    code, said = call(words)
+    code, said = _answer(words)
     assert code in codes, said
     for internal in ("Traceback", "This is a bug"):
         assert internal not in said
