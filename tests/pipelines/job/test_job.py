@@ -13,8 +13,9 @@ from processes import python
 
 from penstock import Graph
 from penstock.csr import CSR
-from penstock.errors import InputError, OutputExists
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.files import save_text, sha256_of
+from penstock.output import Pieces
 
 AT = Path(__file__).parents[1] / "example_job.py"
 
@@ -58,6 +59,26 @@ def test_ranks_write_what_tasks_write(graph, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+def test_an_interrupted_run_resumes_with_its_whole_pieces(example, graph, tmp_path, monkeypatch):
+    """With the same results: in tests/faults, for every job."""
+    save, saved = Pieces.save, []
+
+    def breaks(pieces, piece, *more):
+        if len(saved) == 2:
+            raise OSError("the cable")
+        saved.append(piece)
+        save(pieces, piece, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pieces, "save", breaks)
+        with pytest.raises(OSError, match="cable"):
+            example.degrees(graph, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="--parts"):
+        example.degrees(graph, tmp_path / "out", parts=2, resume=True)
+    assert example.degrees(graph, tmp_path / "out", resume=True).resumed == 2
+
+
 def test_the_plan_says_what_would_run_and_writes_nothing(example, graph, tmp_path, monkeypatch):
     before = sorted(tmp_path.rglob("*"))
     planned = example.degrees.plan(graph, tmp_path / "out")
@@ -68,16 +89,19 @@ def test_the_plan_says_what_would_run_and_writes_nothing(example, graph, tmp_pat
     assert too_large.to_dict()["problem"]["error"] == "CapacityError"
 
 
-def test_an_input_that_changes_is_named_whatever_else_is_wrong_then(
-    example, graph, tmp_path, monkeypatch
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_input_that_changes_while_it_is_read_ends_the_run(
+    example, graph, tmp_path, monkeypatch, fails
 ):
+    """It is named, whatever else is wrong then."""
     count = example.count_shard
 
     def changes(*call):
         count(*call)
         path = graph / "graph.json"
         save_text(path, path.read_text().replace('"types": {}', '"types": {"a": 300}'))
-        raise ValueError("two files do not go together")
+        if fails:
+            raise ValueError("two files do not go together")
 
     monkeypatch.setattr(example, "count_shard", changes)
     with pytest.raises(InputError, match=str(graph)):
