@@ -113,17 +113,14 @@ def call(words, code=0):
 def _answer(words):
     """Run a command in this process; return its exit code and what it prints and logs."""
     said = io.StringIO()
-    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    handlers = [one for logger in loggers for one in logger.handlers]
-    streams = {one: one.stream for one in handlers if isinstance(one, logging.StreamHandler)}
-    for handler in streams:
-        handler.setStream(said)
+    handler = logging.StreamHandler(said)  # Dask's own, which pytest's takes the place of
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("distributed").addHandler(handler)
     try:
         with redirect_stdout(said), redirect_stderr(said):
             code = run([*map(str, words)])
     finally:
-        for handler, stream in streams.items():
-            handler.setStream(stream)
+        logging.getLogger("distributed").removeHandler(handler)
     return code, said.getvalue()
 
 
