@@ -16,14 +16,11 @@ def given(tmp_path_factory):
     return folder
 
 
-def _commands(tmp_path_factory):
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory):
     found = Commands(tmp_path_factory.mktemp("commands"))
     yield found
     found.close()
-
-
-commands = pytest.fixture(scope="session", name="commands")(_commands)
-others = pytest.fixture(scope="session", name="others")(_commands)
 
 
 @pytest.fixture(scope="session")

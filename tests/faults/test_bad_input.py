@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from every_job import JOBS, READS, cells, words_of
+from every_job import JOBS, READS, cells, refused, words_of
 from graphs import write_graph
 
 from penstock import CSR
@@ -40,7 +40,7 @@ def test_every_job_that_writes_is_a_row():
 
 
 @pytest.mark.parametrize(("job", "name"), CUT)
-def test_a_file_that_is_cut_off(job, name, given, tmp_path, commands):
+def test_a_file_that_is_cut_off(job, name, given, tmp_path):
     copy = tmp_path / "given"
     shutil.copytree(given, copy)
     cut = copy / name
@@ -48,18 +48,18 @@ def test_a_file_that_is_cut_off(job, name, given, tmp_path, commands):
     words = words_of(job, copy, tmp_path / "out")
     if job == "partition":
         cut = tmp_path / "out" / GRAPH.removeprefix("graph/")
-    commands.refused(words, tmp_path, cut)
+    refused(words, tmp_path, cut)
 
 
 @pytest.mark.parametrize("job", cells(READS, quick=READS))
-def test_an_input_that_does_not_exist(job, given, tmp_path, commands):
+def test_an_input_that_does_not_exist(job, given, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     words = words_of(job, given, home / "out" if job != "partition" else tmp_path / "graph")
     name = str(tmp_path / "graph" if job == "partition" else given / READS[job])
     missing = [word.replace(name, str(tmp_path / "missing")) for word in words]
     assert missing != words
-    commands.refused(missing, home, tmp_path / "missing")
+    refused(missing, home, tmp_path / "missing")
 
 
 @pytest.fixture(scope="session")
@@ -137,10 +137,10 @@ BAD = [
 
 
 @pytest.mark.parametrize("row", BAD, ids=lambda row: row[0])
-def test_a_wrong_row_or_value(row, given, bad, tmp_path, commands):
+def test_a_wrong_row_or_value(row, given, bad, tmp_path):
     line, *named = row
     words = line.format(given=given, bad=bad, out=tmp_path / "out").split()
     more = [] if "partition" in words or "export" in words else ["--cluster", "threads"]
     before = sorted(bad.rglob("*"))
-    commands.refused([*words, *more], tmp_path, *named)
+    refused([*words, *more], tmp_path, *named)
     assert sorted(bad.rglob("*")) == before

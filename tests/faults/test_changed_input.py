@@ -12,7 +12,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
-from every_job import READS, RESUMES, cells, published, results, words_of
+from every_job import READS, RESUMES, call, cells, published, results, words_of
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.tables.sources import stamp_of
@@ -79,8 +79,7 @@ def test_an_input_that_changes_before_a_job_is_resumed(job, two, commands, whole
         Path(f"{path}.other").rename(path)
     else:
         os.utime(path)
-    code, said = commands.run([*words, "--resume"], tmp_path)
-    assert code == 2, said
+    said = call([*words, "--resume"], code=2)
     assert path.name in said
     assert not published(job, tmp_path / "out")
 
@@ -114,8 +113,7 @@ def test_a_file_that_an_option_names(line, name, given, commands, tmp_path):
     assert not out.exists()
     assert commands.run(words, out.parent, 12, "kill")[0] == -9
     os.utime(path)
-    code, said = commands.run([*words, "--resume"], out.parent)
-    assert code == 2, said
+    said = call([*words, "--resume"], code=2)
     assert path.name in said
 
 
@@ -142,8 +140,7 @@ def test_what_a_training_begins_with(job, two, commands, tmp_path):
     assert commands.run(words, home, 3 * count // 4, "kill")[0] == -9
     init.rename(f"{init}.kept")
     for _ in "resumed", "finished":
-        code, said = commands.run([*words, "--resume"], home)
-        assert code == 0, said
+        call([*words, "--resume"])
         assert results(home / "out") == expected
     Path(f"{init}.kept").rename(init)
     shutil.rmtree(home / "out")
@@ -177,8 +174,7 @@ def test_a_base(line, given, commands, tmp_path):
     another()
     shutil.rmtree(base)
     Path(f"{base}.other").rename(base)
-    code, said = commands.run([*words, "--resume"], home)
-    assert code == 2, said
+    said = call([*words, "--resume"], code=2)
     assert base.name in said
 
 

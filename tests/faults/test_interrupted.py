@@ -9,7 +9,18 @@ import os
 import signal
 
 import pytest
-from every_job import JOBS, QUICK, RESUMES, VISIBLE, again, cells, published, results, words_of
+from every_job import (
+    JOBS,
+    QUICK,
+    RESUMES,
+    VISIBLE,
+    again,
+    call,
+    cells,
+    published,
+    results,
+    words_of,
+)
 
 CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c twice": 1}
 
@@ -37,8 +48,7 @@ def test_a_command_that_is_ended_midway(job, how, given, commands, whole, tmp_pa
         left = {one.name for one in tmp_path.iterdir()} - {"out"}
         assert left <= ({".out.partial"} if job in RESUMES - VISIBLE else set())
         assert left or job in VISIBLE or "--resume" not in said
-    code, said = commands.run(again(job, words), tmp_path)
-    assert code == 0, said
+    call(again(job, words))
     assert results(out) == expected
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
@@ -50,8 +60,7 @@ def test_a_training_out_of_core_is_killed_at_any_moment(share, given, commands, 
     expected, count = whole("embed")
     words = words_of("embed", given, tmp_path / "out")
     assert commands.run(words, tmp_path, round(share * count), "kill")[0] == -9
-    code, said = commands.run([*words, "--resume"], tmp_path)
-    assert code == 0, said
+    call([*words, "--resume"])
     assert results(tmp_path / "out") == expected
 
 
@@ -61,25 +70,23 @@ def test_an_overwrite_that_is_killed_midway(job, given, commands, whole, tmp_pat
     expected, count = whole(job)
     out = tmp_path / "out"
     words = words_of(job, given, out)
-    assert commands.run(words, tmp_path)[0] == 0
+    call(words)
     assert commands.run([*words, "--overwrite"], tmp_path, count // 2, "kill")[0] == -9
     # A partition is made in its graph.
     assert {n: b for n, b in results(out).items() if "/." not in n} == expected
-    code, said = commands.run([*words, "--overwrite"], tmp_path)
-    assert code == 0, said
+    call([*words, "--overwrite"])
     assert results(out) == expected
     assert os.listdir(tmp_path) == ["out"]
 
 
 # "vectors" is a file, which has no record of its identity.
 @pytest.mark.parametrize("job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl")))
-def test_resuming_what_is_finished_is_success(job, given, commands, whole, tmp_path):
+def test_resuming_what_is_finished_is_success(job, given, whole, tmp_path):
     expected, _ = whole(job)
     words = words_of(job, given, tmp_path / "out")
-    assert commands.run(words, tmp_path)[0] == 0
+    call(words)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    code, said = commands.run([*words, "--resume"], tmp_path)
-    assert code == 0, said
+    call([*words, "--resume"])
     assert results(tmp_path / "out") == expected
     after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert after.keys() == before.keys()
@@ -103,8 +110,6 @@ def test_other_options_do_not_resume_a_run(job, given, commands, whole, tmp_path
     expected, count = whole(job)
     words = words_of(job, given, tmp_path / "out")
     assert commands.run(words, tmp_path, count // 2, "kill")[0] == -9
-    code, said = commands.run([*words, *OTHER[job], "--resume"], tmp_path)
-    assert code == 2, said
-    code, said = commands.run(again(job, words), tmp_path)
-    assert code == 0, said
+    call([*words, *OTHER[job], "--resume"], code=2)
+    call(again(job, words))
     assert results(tmp_path / "out") == expected

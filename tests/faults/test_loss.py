@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from every_job import VISIBLE, results, words_of
+from every_job import VISIBLE, call, results, words_of
 
 from penstock.workers.training import checkpoint
 
@@ -17,10 +17,9 @@ DIVERGES = {
 
 
 @pytest.mark.parametrize("job", sorted(DIVERGES))
-def test_a_loss_that_is_not_a_number(job, given, commands, tmp_path):
+def test_a_loss_that_is_not_a_number(job, given, tmp_path):
     words = [*words_of(job, given, tmp_path / "out"), *DIVERGES[job].split()]
-    code, said = commands.run(words, tmp_path)
-    assert code == 1, said
+    said = call(words, code=1)
     assert "Traceback" not in said
     if job not in VISIBLE:
         assert not (tmp_path / "out").exists()
@@ -32,11 +31,11 @@ def test_a_loss_that_is_not_a_number(job, given, commands, tmp_path):
 
 
 @pytest.mark.parametrize("job", sorted(VISIBLE))
-def test_a_good_run_is_not_replaced_by_one_without_a_checkpoint(job, given, commands, tmp_path):
+def test_a_good_run_is_not_replaced_by_one_without_a_checkpoint(job, given, tmp_path):
     words = words_of(job, given, tmp_path / "out")
-    assert commands.run(words, tmp_path)[0] == 0
+    call(words)
     before = results(tmp_path / "out")
     rate = ["--optimizer", "sgd", "--lr", "1e30", "--overwrite"]
-    assert commands.run([*words, *rate], tmp_path)[0] == 1
+    call([*words, *rate], code=1)
     assert results(tmp_path / "out") == before
     assert [one.name for one in tmp_path.iterdir()] == ["out"]

@@ -1,6 +1,7 @@
 """Options that would be ignored, or contradict each other: exit code 2, and nothing is written."""
 
 import pytest
+from every_job import refused
 
 ROWS = """
 etl {given}/edges.parquet {out} --label x                                   | --label
@@ -89,10 +90,10 @@ word2vec train {given}/walks {given}/walks --overwrite                      | {g
 
 
 @pytest.mark.parametrize("row", ROWS.strip().splitlines(), ids=lambda row: " ".join(row.split()))
-def test_a_wrong_combination(row, given, commands, tmp_path):
+def test_a_wrong_combination(row, given, tmp_path):
     line, named = (
         part.strip() for part in row.format(given=given, out=tmp_path / "out").split("|")
     )
     before = sorted(given.rglob("*"))
-    commands.refused(line.split(), tmp_path, named, codes=(2,))
+    refused(line.split(), tmp_path, named, codes=(2,))
     assert sorted(given.rglob("*")) == before

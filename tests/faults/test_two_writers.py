@@ -5,7 +5,8 @@ import shutil
 import threading
 
 import pytest
-from every_job import JOBS, cells, results, words_of
+from every_job import JOBS, call, cells, results, words_of
+from processes import until
 
 from penstock import Graph, generate
 from penstock.output_lock import output_lock
@@ -14,17 +15,15 @@ from penstock.pipelines.job.parts import partition_into
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_path):
+def test_a_second_writer_is_refused(job, given, commands, whole, tmp_path):
     expected, count = whole(job)
     home, gate = tmp_path / "home", tmp_path / "gate"
     home.mkdir()
     words = words_of(job, given, home / "out")
     commands.start(words, home, count // 2, "wait", gate)
-    while not gate.exists():
-        pass
+    until(gate.exists)
     try:
-        code, said = others.run([*words, "--overwrite"], home)
-        assert code == 1, said
+        said = call([*words, "--overwrite"], code=1)
         assert str(home / "out") in said
     finally:
         gate.unlink()
@@ -35,13 +34,13 @@ def test_a_second_writer_is_refused(job, given, commands, others, whole, tmp_pat
 
 
 @pytest.mark.parametrize("job", cells(JOBS))
-def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, commands, whole, tmp_path):
+def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, whole, tmp_path):
     """And what is not such an output is never replaced."""
     expected, _ = whole(job)
     out = tmp_path / "out"
     words = words_of(job, given, out)
-    assert commands.run(words, tmp_path)[0] == 0
-    assert commands.run(words, tmp_path)[0] == 1
+    call(words)
+    call(words, code=1)
     assert results(out) == expected
     if job == "vectors":  # a file is replaced by a file, a folder by none
         out.unlink()
@@ -50,8 +49,7 @@ def test_what_exists_stays_unless_it_is_to_be_replaced(job, given, commands, who
     taken.mkdir()
     (taken / "thesis.tex").write_text("years")
     for more in ([], ["--overwrite"]):
-        code, said = commands.run([*words, *more], tmp_path)
-        assert code == 1, said
+        call([*words, *more], code=1)
     assert os.listdir(taken) == ["thesis.tex"]
     assert os.listdir(tmp_path) == ["out"]
 

@@ -89,8 +89,8 @@ def test_the_schema_knows_every_job():
     stages = {"g": {"job": "etl", "input": "e"}, "w": {"job": "walk", "input": "g", "length": 3}}
     jsonschema.validate({"name": "n", "stages": stages}, schema)
     stages["w"]["lenght"] = 3
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"name": "n", "stages": stages}, schema)
+    known = jsonschema.validators.validator_for(schema)(schema)
+    assert not known.is_valid({"name": "n", "stages": stages})
 
 
 COMMANDS = set(

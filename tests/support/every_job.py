@@ -1,7 +1,10 @@
 """Every job that writes, as a command line: the rows of the table of faults in tests/faults."""
 
+import io
 import json
+import logging
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
 
 import embed_runs
 import numpy as np
@@ -98,6 +101,39 @@ def words_of(job, given, out, cluster="threads"):
 def again(job, words):
     """Return the command with which a user finishes what was interrupted."""
     return [*words, "--resume"] if job in RESUMES else words
+
+
+def call(words, code=0):
+    """Run a command in this process, whose exit code must be this; return what it says."""
+    found, said = _answer(words)
+    assert found == code, said
+    return said
+
+
+def _answer(words):
+    """Run a command in this process; return its exit code and what it prints and logs."""
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)  # Dask's own, which pytest's takes the place of
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("distributed").addHandler(handler)
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            code = run([*map(str, words)])
+    finally:
+        logging.getLogger("distributed").removeHandler(handler)
+    return code, said.getvalue()
+
+
+def refused(words, home, *named, codes=(1, 2)):
+    """Run a command that fails and says all of ``named``; what lies below ``home`` stays."""
+    before = sorted(home.rglob("*"))
+    code, said = _answer(words)
+    assert code in codes, said
+    for internal in ("Traceback", "This is a bug"):
+        assert internal not in said
+    for name in named:
+        assert str(name) in said
+    assert sorted(home.rglob("*")) == before
 
 
 def results(out):

@@ -128,17 +128,6 @@ class Commands:
         self.start(words, output, *args, **more)
         return self.wait()
 
-    def refused(self, words, home, *named, codes=(1, 2)):
-        """Run a command that fails and says all of ``named``; what lies below ``home`` stays."""
-        before = sorted(home.rglob("*"))
-        code, said = self.run(words, home)
-        assert code in codes, said
-        for words in ("Traceback", "This is a bug"):
-            assert words not in said
-        for name in named:
-            assert str(name) in said
-        assert sorted(home.rglob("*")) == before
-
     def start(self, words, output, at=0, how="", path="", memory=0):
         """Start a command to which something happens at the nth file below ``output``.
 

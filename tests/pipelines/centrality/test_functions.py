@@ -65,27 +65,29 @@ def every_form(tmp_path, graph):
 @pytest.mark.parametrize("directed", [False, True])
 def test_each_form_of_a_graph_has_networkxs_values(tmp_path, directed):
     graph = drawn(directed=directed)
+    wanted = [
+        (compute, weighted, [values[node] for node in graph])
+        for weighted, weight in ((False, None), (True, "weight"))
+        for compute, values in (
+            (penstock.pagerank, nx.pagerank(graph, weight=weight)),
+            (penstock.closeness, nx.closeness_centrality(graph, distance=weight)),
+            (penstock.harmonic, nx.harmonic_centrality(graph, distance=weight)),
+            (penstock.betweenness, nx.betweenness_centrality(graph, weight=weight)),
+        )
+    ]
     for given, how in every_form(tmp_path, graph):
-        for weighted in (False, True):
-            weight = "weight" if weighted else None
-            for ours, theirs in (
-                (penstock.pagerank, nx.pagerank(graph, weight=weight)),
-                (penstock.closeness, nx.closeness_centrality(graph, distance=weight)),
-                (penstock.harmonic, nx.harmonic_centrality(graph, distance=weight)),
-                (penstock.betweenness, nx.betweenness_centrality(graph, weight=weight)),
-            ):
-                found = ours(given, weighted=weighted, **how)
-                np.testing.assert_allclose(found, [theirs[node] for node in graph], **CLOSE)
+        for compute, weighted, values in wanted:
+            found = compute(given, weighted=weighted, **how)
+            np.testing.assert_allclose(found, values, **CLOSE)
         found = penstock.clustering(given, **how)
         np.testing.assert_allclose(found, list(nx.clustering(graph).values()), **CLOSE)
         find = nx.weakly_connected_components if directed else nx.connected_components
         assert sets(penstock.components(given, **how)) == set(map(frozenset, find(graph)))
         if directed:
-            wanted = set(map(frozenset, nx.strongly_connected_components(graph)))
-            assert sets(penstock.strong_components(given, **how)) == wanted
+            strong = set(map(frozenset, nx.strongly_connected_components(graph)))
+            assert sets(penstock.strong_components(given, **how)) == strong
         else:
-            wanted = list(nx.triangles(graph).values())
-            assert penstock.triangles(given).tolist() == wanted
+            assert penstock.triangles(given).tolist() == list(nx.triangles(graph).values())
 
 
 def test_a_csr_of_columns_of_a_table_has_the_same_values():
@@ -149,12 +151,16 @@ def test_sources_of_betweenness_and_what_does_not_reach():
     assert penstock.eccentricity(nx.path_graph(4)).tolist() == [3, 2, 2, 3]
 
 
-def test_sums_over_many_sources_are_networkxs():
+def test_sums_over_many_sources_are_those_of_all_shares():
     graph = nx.gnm_random_graph(900, 14_000, seed=1)  # its sources are several shares
-    found = penstock.betweenness(graph)
-    np.testing.assert_allclose(found, list(nx.betweenness_centrality(graph).values()), **CLOSE)
-    found = penstock.closeness(graph)
-    np.testing.assert_allclose(found, list(nx.closeness_centrality(graph).values()), **CLOSE)
+    found = penstock.betweenness(graph, normalized=False)
+    parts = [
+        penstock.betweenness(graph, sources=some.tolist(), normalized=False)
+        for some in np.array_split(np.arange(900), 15)  # of one share each
+    ]
+    np.testing.assert_allclose(found, sum(parts), **CLOSE)
+    far = sp.csgraph.shortest_path(nx.to_scipy_sparse_array(graph), unweighted=True)
+    np.testing.assert_allclose(penstock.closeness(graph), 899 / far.sum(axis=1), **CLOSE)
 
 
 def test_pageranks_arguments_by_node_and_as_arrays():

@@ -7,6 +7,7 @@ import pytest
 from penstock.pipelines.cli import run
 
 FLOW = """
+parallel: 1
 variables: {header: "Bearer {{env.SURELY_SECRET}}"}
 stages:
   a: {python: "mine:make", token: "{{env.SURELY_SECRET}}", all: ["{{header}}"], fail: %s}

@@ -60,6 +60,7 @@ def test_ranks_write_what_tasks_write(graph, tmp_path):
 
 
 def test_an_interrupted_run_resumes_with_its_whole_pieces(example, graph, tmp_path, monkeypatch):
+    """With the same results: in tests/faults, for every job."""
     save, saved = Pieces.save, []
 
     def breaks(pieces, piece, *more):
@@ -75,12 +76,7 @@ def test_an_interrupted_run_resumes_with_its_whole_pieces(example, graph, tmp_pa
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="--parts"):
         example.degrees(graph, tmp_path / "out", parts=2, resume=True)
-    report = example.degrees(graph, tmp_path / "out", resume=True)
-    assert report.resumed == 2
-    example.degrees(graph, tmp_path / "whole")
-    whole, resumed = (tmp_path / name / "degrees.npy" for name in ("whole", "out"))
-    assert whole.read_bytes() == resumed.read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["graph", "out", "whole"]
+    assert example.degrees(graph, tmp_path / "out", resume=True).resumed == 2
 
 
 def test_the_plan_says_what_would_run_and_writes_nothing(example, graph, tmp_path, monkeypatch):
