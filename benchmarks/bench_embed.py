@@ -23,7 +23,6 @@ import json
 import os
 import statistics
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -35,6 +34,7 @@ from scipy.special import logsumexp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_rates import tf32_rate
+from graphs import fb15k
 from harness import (
     Case,
     Side,
@@ -45,7 +45,6 @@ from harness import (
     in_peers,
     main,
     on_gpu,
-    real,
     slow,
     tampered,
     timed,
@@ -258,21 +257,18 @@ def host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else None if array is None else array.copy()
 
 
-def fb15k(folder: Path) -> tuple[Path, Path]:
-    """Return FB15k-237 as a graph, and the folder of its texts."""
-    graph, texts = folder / "fb15k", folder / "texts"
+def knowledge(folder: Path) -> tuple[Path, dict[str, Path]]:
+    """Return FB15k-237 as a graph, and its texts."""
+    graph, texts = folder / "fb15k", fb15k(folder / "texts")
     if not graph.exists():
-        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-            archive.extractall(texts, filter="data")
-        (train,) = texts.rglob("train.txt")
-        heldout = {name: train.with_name(f"{name}.txt") for name in ("valid", "test")}
-        etl(train, graph, format="triples", quiet=True, **heldout)
-    return graph, next(texts.rglob("train.txt")).parent
+        heldout = {name: texts[name] for name in ("valid", "test")}
+        etl(texts["train"], graph, format="triples", quiet=True, **heldout)
+    return graph, texts
 
 
 def quality(folder: Path, name: str, epochs: int, **more: Any) -> dict[str, float]:
     """Train on FB15k-237; return the scores of the test set."""
-    graph, _ = fb15k(folder)
+    graph, _ = knowledge(folder)
     embed.train(graph, folder / name, epochs=epochs, overwrite=True, quiet=True, **more)
     return dict(embed.evaluate(folder / name, filtered=True, quiet=True).scores)
 

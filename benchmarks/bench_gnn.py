@@ -36,9 +36,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_floor import cores_floor, gpu_floor, work_of
-from gnn_graphs import Data, cora, cora_like, losses_of, products_like, write_case, write_graph
 from gnn_rates import gpu_rates
 from gnn_sums import Sums
+from graphs import Data, cora, cora_like, products_like, write_case, write_graph
 from harness import (
     Case,
     Side,
@@ -46,6 +46,7 @@ from harness import (
     absent,
     command,
     data,
+    epochs_of,
     gpus,
     in_peers,
     main,
@@ -137,8 +138,9 @@ def trained(folder: Path, hidden: tuple[int, ...], epochs: int, device: str) -> 
     words += [*PLAIN.split(), "--overwrite", "--json"]
     made = command(penstock(*words), CUPY_TF32="0").value
     report = json.loads(made.out)
+    losses = [epoch["train"]["loss"] for epoch in epochs_of(run)]
     peak = report["memory"] if device == "gpu" else made.together
-    return Timed(report["epoch_seconds"], {"losses": losses_of(run), "peak": peak})
+    return Timed(report["epoch_seconds"], {"losses": losses, "peak": peak})
 
 
 def called(python: str, *words: Any) -> Timed:

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gnn_graphs import losses_of
-from harness import Case, Option, Side, Timed, absent, gpus, main, penstock, slow
+from harness import Case, Option, Side, Timed, absent, epochs_of, gpus, main, penstock, slow
+from ranks import cluster_of
 
-from penstock import ClusterSpec, generate, gnn, partition_graph
+from penstock import generate, gnn, partition_graph
 
 AGREEMENT = 1e-4
 DEGREE = 50.5
@@ -46,11 +46,12 @@ def block_model(path: Path, outside: float, nodes: int) -> Path:
     return path
 
 
+def losses_of(run: Path) -> np.ndarray:
+    return np.array([epoch["train"]["loss"] for epoch in epochs_of(run)])
+
+
 def train(graph: Path, run: Path, ranks: int, *, on_gpu: bool, epochs: int, **more: Any) -> Timed:
     """Train; return the seconds of an epoch, all losses and the measured overlap."""
-    alone = ranks == 1 and not on_gpu
-    workers = {} if alone else {"workers": ranks}
-    kind, device = ("threads" if alone else "mpi"), ("gpu" if on_gpu else "cpu")
     trained = gnn.train(
         graph,
         run,
@@ -61,12 +62,12 @@ def train(graph: Path, run: Path, ranks: int, *, on_gpu: bool, epochs: int, **mo
         evaluate_every=epochs,
         checkpoint_epochs=0,
         checkpoint_minutes=0,
-        cluster=ClusterSpec(cluster=kind, device=device, **workers),
+        cluster=cluster_of(ranks, on_gpu=on_gpu),
         overwrite=True,
         quiet=True,
         **more,
     ).trained
-    return Timed(trained.epoch_seconds, (np.array(losses_of(run)), trained.overlap))
+    return Timed(trained.epoch_seconds, (losses_of(run), trained.overlap))
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds
         raise RuntimeError(err)
     overlap = json.loads(out)["overlap"]
     assert overlap["transport"] == "MPI messages"
-    return Timed(overlap["usual"][1], (np.array(losses_of(run)), overlap))
+    return Timed(overlap["usual"][1], (losses_of(run), overlap))
 
 
 def root() -> str | None:

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
+from ranks import communicator, launched, with_gpu
 
 import penstock
 from penstock import Graph, generate
@@ -237,20 +236,10 @@ def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
 
 def as_rank(path: str, metric: str, out: str) -> None:
     """Compute a metric from files as a rank of mpiexec; the first keeps values and seconds."""
-    from penstock.workers.resources.device import devices_here, local_rank, visible_devices
-
-    here, visible = local_rank(os.environ) or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
+    comm = communicator(with_gpu(), on_gpus=True)
     from penstock.pipelines.centrality.compute import labels_of_rows, ranks_of_rows
-    from penstock.workers.comm.communicator import Communicator
-    from penstock.workers.comm.exchange_device import device_exchange
-    from penstock.workers.comm.mpi import load_mpi
-    from penstock.workers.comm.wait import Waiter
     from penstock.workers.resources.upload import upload_rows
 
-    mpi, waiter = load_mpi().COMM_WORLD.Dup(), Waiter()
-    device = device_exchange(mpi, waiter, tuple(range(mpi.size)), "bench", timeout=120)
-    comm = Communicator(mpi, waiter, wait_timeout=60, device=device)
     graph = Graph.open(Path(path))
     given = {"directed": False, "tolerance": GAP_CHANGE / graph.num_nodes, "ranks": comm}
     taken: dict[str, list[float]] = {"files": [], "memory": []}
@@ -276,21 +265,10 @@ def as_rank(path: str, metric: str, out: str) -> None:
 
 def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str, float]) -> Timed:
     """Compute a metric on GPUs of this many ranks."""
-    from penstock.cluster.mpi import mpiexec
-    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
-
-    library = loaded_library()
-    launcher = find_launcher(None, library)
-    env = mpiexec.launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
-    words = [sys.executable, "-P", __file__, "--rank", str(graph.path), metric, str(folder)]
-    names = mpiexec.exported_names(env)
-    command = mpiexec.launch_command(
-        launcher, words, ranks=count, hosts=None, gpus=True, exported=names
-    )
-    # Open MPI exits with 1 if a rank does not finalize it, as after NCCL.
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    words = [__file__, "--rank", str(graph.path), metric, str(folder)]
+    said = launched(count, words, gpus=True)
     seconds = folder / "seconds.json"
-    assert seconds.exists(), done.stdout + done.stderr
+    assert seconds.exists(), said
     found = json.loads(seconds.read_text())
     seconds.unlink()
     kept[f"from device memory, {count}"] = found["memory"]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gnn_graphs import cora, write_graph
+from graphs import cora, write_graph
 from harness import Case, Side, Timed, command, data, main, penstock
 
 LIBRARIES = "import numpy, numba, pyarrow.parquet, pandas, distributed"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from gnn_graphs import Data
 from gnn_rates import GpuRates, product_rate, read_rate
+from graphs import Data
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,11 @@ def penstock(*words: object) -> list[object]:
     return [sys.executable, "-P", "-m", "penstock", *words]
 
 
+def epochs_of(run: Path) -> list[dict[str, Any]]:
+    """Return what a training kept of each epoch."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def tampered(value: Any) -> Any:
     """Return the value, or a wrong one with --break wrong; for checks that make values."""
     if _state.broken != "wrong":

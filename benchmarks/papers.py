@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import statistics
 import sys
@@ -33,7 +32,7 @@ import bench_gpu_io as queues
 import bench_walk as walks
 import bench_word2vec as words
 import gnn_rates as rates
-from gnn_graphs import cora, cora_like, products_like
+from graphs import cora, cora_like, products_like
 from harness import (
     Case,
     Option,
@@ -41,6 +40,7 @@ from harness import (
     Timed,
     absent,
     data,
+    epochs_of,
     gpus,
     installed,
     main,
@@ -73,7 +73,7 @@ BUFFERS = {  # of Twitter: partitions in memory and in all, epoch, MRR and Hits@
 def embedded(graph: Path, run: Path, test: bool, **how: Any) -> Timed:
     """Train; return the median of the epochs after the first, with loss, scores and waits."""
     trained = penstock.embed.train(graph, run, overwrite=True, quiet=True, **how).trained
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = epochs_of(run)
     later = lines[1:] or lines
     found = {"loss": trained.loss, "kernels train": trained.utilization}
     if test:
@@ -117,7 +117,7 @@ def legend(given: argparse.Namespace) -> Iterator[Case]:
     epochs = 2 if given.quick else 20
     how = {"model": "complex", "dim": 100, "epochs": epochs, "validate_every": epochs}
     if data() is None:
-        graph, _ = embeds.fb15k(given.scratch)
+        graph, _ = embeds.knowledge(given.scratch)
         run = partial(embedded, graph, given.scratch / "run", True, **how)
         inside = Side(run, once=True)
         for (some, of), paper in BUFFERS.items():

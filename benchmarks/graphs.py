@@ -1,6 +1,6 @@
-"""The graphs of bench_gnn.py, written with the first weights for the two sides."""
+"""Graphs that several benchmarks have; those of bench_gnn.py with first weights for PyG."""
 
-import json
+import tarfile
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from harness import real
+from scipy.io import loadmat
 
 from penstock.csr import CSR
 from penstock.writer import create_graph
@@ -52,6 +53,20 @@ def products_like(nodes: int, edges: int, width: int, classes: int, xp: Any = np
     features = draw.standard_normal((nodes, width), dtype=np.float32)
     csr = power_law(nodes, edges, xp)
     return Data(csr, features, draw.integers(0, classes, nodes).astype(np.int32), classes)
+
+
+def fb15k(folder: Path) -> dict[str, Path]:
+    """Return the texts of FB15k-237: train, valid and test, in a folder of this name."""
+    if not folder.exists():
+        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
+            archive.extractall(folder, filter="data")
+    return {name: next(folder.rglob(f"{name}.txt")) for name in ("train", "valid", "test")}
+
+
+def blogcatalog() -> tuple[Any, Any]:
+    """Return the adjacency matrix of BlogCatalog, and that of its nodes' groups."""
+    loaded = loadmat(real("nodes/blogcatalog.mat"))
+    return loaded["network"].tocoo(), loaded["group"].tocsr()
 
 
 def cora() -> Data:
@@ -130,9 +145,3 @@ def first_weights(widths: list[int]) -> dict[str, Any]:
         entries.append(constant(f"layers.{number}.bias", outputs))
     named = Parameters(entries, np.float32, 0, device=False).named()
     return {f"weight{i}": named[f"layers.{i}.weight"] for i in range(len(widths) - 1)}
-
-
-def losses_of(run: Path) -> list[float]:
-    """Return the training losses of the epochs of a run."""
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["train"]["loss"] for line in lines]
