@@ -24,7 +24,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from ranks import communicator, launched, with_gpu
 import penstock
 from penstock import Graph, generate
 from penstock.kernels import community_rules
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.limits import cores
 from penstock.pipelines.centrality.functions import one_graph, paths_of
 from penstock.pipelines.centrality.one_graph import OneGraph
@@ -75,6 +76,7 @@ def once(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return sources[chosen], targets[chosen]
 
 
+@cache
 def networkit_graph(graph: Graph) -> Any:
     import networkit
 
@@ -83,6 +85,7 @@ def networkit_graph(graph: Graph) -> Any:
     return networkit.GraphFromCoo(ends, n=graph.num_nodes)
 
 
+@cache
 def igraph_graph(graph: Graph) -> Any:
     import igraph
 
@@ -113,6 +116,14 @@ def communities_by_networkit(graph: Any) -> np.ndarray:
     found = networkit.community.PLM(graph, True)
     found.run()
     return np.array(found.getPartition().getVector(), np.int64)
+
+
+def clustering_by_igraph(graph: Any) -> np.ndarray:
+    return np.array(graph.transitivity_local_undirected(mode="zero"))
+
+
+def communities_by_igraph(graph: Any) -> np.ndarray:
+    return np.array(graph.community_leiden("modularity", n_iterations=3).membership)
 
 
 def check_ranks(values: dict[str, Any]) -> None:
@@ -171,9 +182,6 @@ def on_cores(graph: Graph, sources: np.ndarray, metric: str) -> np.ndarray:
 
 def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int]) -> Timed:
     """Compute a metric of rows in device memory; keep the number of steps of PageRank."""
-    import cupy as cp
-
-    from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
     from penstock.kernels.cuda import centrality, components, pagerank
 
     def work() -> Any:
@@ -186,12 +194,22 @@ def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int])
             return components.components([rows], symmetric=True)
         return centrality.betweenness(batch, sources)[0]
 
-    batch = GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
+    batch = batch_of(rows)
     run = on_gpu(work, repeats=1, warm=0)
-    scale = betweenness_scale(
-        np.array([0, rows.rows]), directed=False, normalized=True, endpoints=False
-    )
-    return Timed(run.seconds, run.value.get() * (scale if metric == "betweenness" else 1))
+    return Timed(run.seconds, run.value.get() * (scale_of(rows) if metric == "betweenness" else 1))
+
+
+def batch_of(rows: Any) -> GraphBatch:
+    """Return rows in device memory as a batch of one graph."""
+    import cupy as cp
+
+    return GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
+
+
+def scale_of(rows: Any) -> np.ndarray:
+    """Return the factor of betweenness."""
+    how = {"directed": False, "normalized": True, "endpoints": False}
+    return betweenness_scale(np.array([0, rows.rows]), **how)
 
 
 def dtype_of(metric: str) -> str:
@@ -201,18 +219,11 @@ def dtype_of(metric: str) -> str:
 
 def check_paths(rows: Any, sources: np.ndarray, values: dict[str, Any]) -> None:
     """Compare the sum of betweenness with the lengths of paths, by another kernel."""
-    import cupy as cp
-
-    from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
     from penstock.kernels.cuda import centrality
 
-    batch = GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
-    found = centrality.shortest_paths(batch, sources)
-    scale = betweenness_scale(
-        np.array([0, rows.rows]), directed=False, normalized=True, endpoints=False
-    )
+    found = centrality.shortest_paths(batch_of(rows), sources)
     inside = float(found.total.sum() - found.reached.sum())
-    np.testing.assert_allclose(values["ours"].sum(), inside * scale[0], rtol=1e-9)
+    np.testing.assert_allclose(values["ours"].sum(), inside * scale_of(rows)[0], rtol=1e-9)
 
 
 def check_device(truth: Any, metric: str, values: dict[str, Any]) -> None:
@@ -378,73 +389,54 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder = given.scratch if given.graphs == "" else Path(given.graphs)
     large = made(folder / f"r{given.scale}", given.scale)
     small = made(folder / f"r{given.small}", given.small)
-    needs = {"networkit": [installed("networkit")], "igraph": [installed("igraph")]}
-    there = {name: need[0]() is None for name, need in needs.items()}
+    graphs = {"networkit": networkit_graph, "igraph": igraph_graph}
 
-    def side(name: str, function: Any, graph: Any, *ratios: float | None) -> Side:
-        run = partial(function, graph) if there[name] else list
-        return Side(run, *ratios, needs=needs[name])
+    def side(name: str, of: Graph, function: Callable[[Any], Any], *ratios: float) -> Side:
+        """Return a peer's side, whose first run, which is not timed, makes its graph."""
+        return Side(lambda: function(graphs[name](of)), *ratios, needs=[installed(name)])
 
-    networkit = networkit_graph(large) if there["networkit"] else None
-    yield Case(
-        f"PageRank, R-MAT {given.scale}",
-        lambda: penstock.pagerank(large, tol=CHANGE / large.num_nodes, device="cpu"),
-        check_ranks,
-        {"networkit": side("networkit", ranks_by_networkit, networkit, 3.4, 1.5)},
-        (large.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"connected components, R-MAT {given.scale}",
-        lambda: penstock.components(large, device="cpu"),
-        check_components,
-        {"networkit": side("networkit", components_by_networkit, networkit, 7.5, 1.0)},
-        (large.num_edges, "edges"),
-        rounds=3,
-    )
-    networkit = networkit_graph(small) if there["networkit"] else None
-    igraph = igraph_graph(small) if there["igraph"] else None
-    yield Case(
-        f"PageRank, R-MAT {given.small}",
-        lambda: penstock.pagerank(small, tol=CHANGE / small.num_nodes),
-        check_ranks,
-        {"igraph": side("igraph", lambda g: np.array(g.pagerank()), igraph, 3.9, 2.8)},
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"clustering, R-MAT {given.small}",
-        lambda: penstock.clustering(small),
-        check_clustering,
-        {
-            "igraph": side(
-                "igraph",
-                lambda g: np.array(g.transitivity_local_undirected(mode="zero")),
-                igraph,
-                5.0,
-                1.7,
-            )
-        },
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"communities, R-MAT {given.small}",
-        lambda: penstock.communities(small),
-        partial(check_communities, small),
-        {
-            "igraph": side(
-                "igraph",
-                lambda g: np.array(g.community_leiden("modularity", n_iterations=3).membership),
-                igraph,
-                2.4,
-                1.7,
-            ),
-            "networkit": side("networkit", communities_by_networkit, networkit, 0.5),
-        },
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
+    for title, graph, ours, check, peers in (
+        (
+            f"PageRank, R-MAT {given.scale}",
+            large,
+            partial(penstock.pagerank, tol=CHANGE / large.num_nodes, device="cpu"),
+            check_ranks,
+            {"networkit": (ranks_by_networkit, 3.4, 1.5)},
+        ),
+        (
+            f"connected components, R-MAT {given.scale}",
+            large,
+            partial(penstock.components, device="cpu"),
+            check_components,
+            {"networkit": (components_by_networkit, 7.5, 1.0)},
+        ),
+        (
+            f"PageRank, R-MAT {given.small}",
+            small,
+            partial(penstock.pagerank, tol=CHANGE / small.num_nodes),
+            check_ranks,
+            {"igraph": (lambda g: np.array(g.pagerank()), 3.9, 2.8)},
+        ),
+        (
+            f"clustering, R-MAT {given.small}",
+            small,
+            penstock.clustering,
+            check_clustering,
+            {"igraph": (clustering_by_igraph, 5.0, 1.7)},
+        ),
+        (
+            f"communities, R-MAT {given.small}",
+            small,
+            penstock.communities,
+            partial(check_communities, small),
+            {
+                "igraph": (communities_by_igraph, 2.4, 1.7),
+                "networkit": (communities_by_networkit, 0.5),
+            },
+        ),
+    ):
+        sides = {name: side(name, graph, *peer) for name, peer in peers.items()}
+        yield Case(title, partial(ours, graph), check, sides, (graph.num_edges, "edges"), rounds=3)
 
 
 if __name__ == "__main__":

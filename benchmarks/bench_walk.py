@@ -41,36 +41,30 @@ LEAST_CHANCE = 1e-6  # probability that a right sampler deviates as much
 HUB = 20_000  # edges of the checked hub, or the nearest number
 
 REJECTION = Sampler.REJECTION
-NODE2VEC = WalkRules(
-    21,
-    sampler=REJECTION,
-    second_order=True,
-    return_factor=0.5,
-    far_factor=2.0,
-    symmetric=True,
-)
+NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0, "symmetric": True}
+RULES = {
+    "deepwalk": WalkRules(80, sampler=REJECTION),
+    "ppr": WalkRules(80, sampler=REJECTION, stop=0.2),
+    "node2vec": WalkRules(80, sampler=REJECTION, **NODE2VEC),
+    "metapath": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+}
 OTF, ALIAS, UNWEIGHTED = "SparseOTF", "PreCompFirstOrder", "FirstOrderUnweighted"
 # The rules, PecanPy's way, its time over ours, and the floor over ours: in full and quick runs.
 # Measured on two idle cores; in CPU seconds ratios to PecanPy are up to twice as large.
 CASES: dict[str, tuple[WalkRules, str | None, tuple[Any, ...], tuple[Any, ...]]] = {
-    "Node2Vec weighted, p=2, q=0.5, 20 steps": (NODE2VEC, OTF, (55.0, 40.0), ()),
-    "the same, length 80": (replace(NODE2VEC, length=80), OTF, (55.0, 40.0), ()),
-    "DeepWalk weighted, length 80": (WalkRules(80, sampler=REJECTION), ALIAS, (3.0, 3.0), ()),
+    "Node2Vec weighted, p=2, q=0.5, 20 steps": (
+        replace(RULES["node2vec"], length=21),
+        OTF,
+        (55.0, 40.0),
+        (),
+    ),
+    "the same, length 80": (RULES["node2vec"], OTF, (55.0, 40.0), ()),
+    "DeepWalk weighted, length 80": (RULES["deepwalk"], ALIAS, (3.0, 3.0), ()),
     "the same, alias": (WalkRules(80, sampler=Sampler.ALIAS), ALIAS, (3.6, 3.6), ()),
     "the same, ITS": (WalkRules(80, sampler=Sampler.ITS), ALIAS, (0.6, 0.6), ()),
     "DeepWalk, length 80": (WalkRules(80), UNWEIGHTED, (3.9, 3.9), ()),
-    "PPR weighted, stop 0.2": (
-        WalkRules(80, sampler=REJECTION, stop=0.2),
-        None,
-        (),
-        (0.0086, 0.009),
-    ),
-    "MetaPath weighted, 0-1-2-3-4": (
-        WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
-        None,
-        (),
-        (0.0103, 0.006),
-    ),
+    "PPR weighted, stop 0.2": (RULES["ppr"], None, (), (0.0086, 0.009)),
+    "MetaPath weighted, 0-1-2-3-4": (RULES["metapath"], None, (), (0.0103, 0.006)),
 }
 
 PEER = """
@@ -98,10 +92,10 @@ print(json.dumps([seconds, steps]))
 """
 
 
-def make_graph(path: Path, scale: int, factor: int = 16) -> WalkGraph:
+def make_graph(path: Path, scale: int, factor: int = 16, *, scramble: bool = True) -> WalkGraph:
     """Return the rows of the graph."""
     drawn = {"scale": scale, "edge_factor": factor, "weights": "1,5", "relations": 5}
-    generate("rmat", path, quiet=True, **drawn)
+    generate("rmat", path, scramble=scramble, quiet=True, **drawn)
     csr = Graph.open(path).csr()
     arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
     return WalkGraph(*arrays)
