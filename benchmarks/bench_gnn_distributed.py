@@ -14,7 +14,6 @@ that tc shapes."""
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -35,7 +34,7 @@ from penstock import generate, gnn, partition_graph
 AGREEMENT = 1e-4
 DEGREE = 50.5
 NOISE = 100  # of features, so that losses, compared relatively, stay far from 0
-HOSTS = Path(__file__).parent.parent / "tests/netns/conftest.py"
+HOSTS = Path(__file__).parent.parent / "tests/netns"
 WORDS = "--layers 3 --hidden 32 --dropout 0 --evaluate-every 12 --json -k 2 --overwrite"
 WHERE = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0"
 
@@ -135,12 +134,10 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 yield Case(title, partial(run, ranks, **more), check, sides)
     if given.gpu or root() or slow(given)[0]() or not graphs:
         return
-    spec = importlib.util.spec_from_file_location("hosts", HOSTS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with module.Hosts(2) as hosts:
+    sys.path.insert(0, str(HOSTS))
+    from conftest import Hosts
+
+    with Hosts(2) as hosts:
         hosts.divide_cores()
         hosts.prefer()
         graph = next(iter(graphs.values()))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from graphs import cora, write_graph
@@ -43,8 +44,6 @@ class Row:
 
 def walks(length: int, every: int | None = None) -> Callable[[Path], None]:
     def check(out: Path) -> None:
-        import pyarrow.parquet as pq
-
         about = json.loads((out / "_walks.json").read_text())
         assert every is None or about["walks"] == every, about["walks"]
         first = pq.ParquetFile(out / "part-00000.parquet").read_row_group(0).slice(0, 1000)
@@ -56,8 +55,6 @@ def walks(length: int, every: int | None = None) -> Callable[[Path], None]:
 
 
 def central(out: Path) -> None:
-    import pyarrow.parquet as pq
-
     assert len(pq.read_table(out / "graphs")) == 200
     for metric in ("closeness", "betweenness"):
         values = pq.read_table(out / "nodes")[metric].to_numpy()
@@ -86,8 +83,6 @@ def embedded(out: Path) -> None:
 
 
 def neighbours(out: Path) -> None:
-    import pyarrow.parquet as pq
-
     scores = pq.read_table(out)["score"].to_numpy()
     assert len(scores) == 10 * len(np.load(out.with_name("vectors") / "vectors.npy"))
     assert (abs(scores) < 1 + 1e-6).all()

@@ -106,12 +106,9 @@ def cora_like(nodes: int, edges: int, width: int, words: int, classes: int = 7) 
     return Data(csr, features, labels, classes, directed=False)
 
 
-def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -> None:
+def write_case(folder: Path, data: Data, widths: list[int]) -> None:
     """Write the graph, and arrays and first weights for PyG; every node is trained on."""
-    nodes = data.csr.rows
-    if roles is None:
-        roles = np.zeros(nodes, np.int8)
-    write_graph(folder / "graph", data, roles)
+    write_graph(folder / "graph", data, np.zeros(data.csr.rows, np.int8))
     arrays: dict[str, Any] = {"indptr": data.csr.indptr, "indices": data.csr.indices}
     if isinstance(data.features, np.ndarray):
         arrays["features"] = data.features
@@ -120,7 +117,13 @@ def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -
             arrays[f"feature_{part}"] = getattr(data.features, part)
         arrays["width"] = data.features.shape[1]
     first = first_weights(widths)
-    np.savez(folder / "peer.npz", labels=data.labels, train=roles == 0, **arrays, **first)
+    np.savez(
+        folder / "peer.npz",
+        labels=data.labels,
+        train=np.ones(data.csr.rows, bool),
+        **arrays,
+        **first,
+    )
 
 
 def write_graph(path: Path, data: Data, roles: Any) -> None:
