@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from bench_centrality import whole, write_table, zoo
-from harness import Case, Option, Side, Timed, gpus, main, on_gpu, slow, together
+from harness import Case, Option, Side, Timed, alike, gpus, main, on_gpu, slow, together
 
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
@@ -129,10 +129,6 @@ def shared(batches: list[GraphBatch], devices: int, metric: str, kept: dict[Any,
     return Timed(seconds, sum(sums))
 
 
-def check_sums(values: dict[str, Any]) -> None:
-    np.testing.assert_allclose(values["ours"], values["one GPU"], rtol=1e-9)
-
-
 def check_whole(edges: Path, graphs: int, metric: str, values: dict[str, Any]) -> None:
     """Compare the first graphs with those of a command on a core."""
     assert len(pq.read_table(values["ours"] / "graphs")) == graphs
@@ -174,7 +170,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         yield Case(
             f"{metric}, {8 * size:,} graphs, two GPUs",
             partial(shared, hosts[:8], 2, metric, kept),
-            check_sums,
+            partial(alike, rtol=1e-9),
             {"one GPU": Side(one, 1.98)},
             (8 * size, "graphs"),
             needs=[gpus(2)],

@@ -39,7 +39,7 @@ from harness import (
     Case,
     Side,
     Timed,
-    command,
+    by_peer,
     data,
     gpus,
     in_peers,
@@ -245,9 +245,8 @@ class Torch:
                 about |= {"threads": some.threads, "steps": 5 if self.given.quick else 15}
                 about["clock"] = "process_time" if self.given.cpu else "perf_counter"
                 script = Path(__file__).with_name("embed_peer.py")
-                words = [self.given.peers, "-P", "-W", "ignore", script]
-                run = command([*words, json.dumps(about | {"jobs": self.jobs})]).value
-                self.found += json.loads(run.out.splitlines()[-1])
+                asked = json.dumps(about | {"jobs": self.jobs})
+                self.found += by_peer(self.given.peers, script, asked)
             return Timed(self.found[number])
 
         return Side(run, ratio, needs=[in_peers(self.given, "torch")], once=True)
@@ -266,10 +265,10 @@ def knowledge(folder: Path) -> tuple[Path, dict[str, Path]]:
     return graph, texts
 
 
-def quality(folder: Path, name: str, epochs: int, **more: Any) -> dict[str, float]:
+def quality(folder: Path, name: str, **more: Any) -> dict[str, float]:
     """Train on FB15k-237; return the scores of the test set."""
     graph, _ = knowledge(folder)
-    embed.train(graph, folder / name, epochs=epochs, overwrite=True, quiet=True, **more)
+    embed.train(graph, folder / name, epochs=30, overwrite=True, quiet=True, **more)
     return dict(embed.evaluate(folder / name, filtered=True, quiet=True).scores)
 
 
@@ -312,9 +311,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     yield from step_cases(GPUS if gpus(1)() is None else CORES, given)
     yield Case(
         "FB15k-237 out of core",
-        partial(quality, given.scratch, "outside", 30, partitions=12),
+        partial(quality, given.scratch, "outside", partitions=12),
         check_quality,
-        {"in memory": Side(partial(quality, given.scratch, "inside", 30), once=True)},
+        {"in memory": Side(partial(quality, given.scratch, "inside"), once=True)},
         rounds=1,
         needs=[data, gpus(1), *slow(given)],
     )

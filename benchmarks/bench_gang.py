@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, main
+from harness import Case, Option, Side, Timed, alike, main
 from ranks import communicator, launched
 
 ROUNDS, GANGS = 40, 50
@@ -164,11 +164,6 @@ def tasks(client: Any, workers: int) -> list[int]:
     return found
 
 
-def same(values: dict[str, Any]) -> None:
-    first, second = values.values()
-    assert first == second, values
-
-
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     from penstock import connect
 
@@ -178,11 +173,11 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         yield Case(name, message(name, "ours"), check, sides, rounds=RUNS - 1)
     bare = Side(partial(bare_world, given.workers), None)
     start = partial(world, given.workers)
-    yield Case(f"start of {given.workers} workers", start, same, {"mpiexec": bare}, rounds=3)
+    yield Case(f"start of {given.workers} workers", start, alike, {"mpiexec": bare}, rounds=3)
     with connect("mpi", workers=given.workers) as client:
         plain = Side(partial(tasks, client, given.workers), None)
         ours = partial(gangs, client, given.workers)
-        yield Case(f"{GANGS} empty gangs", ours, same, {"tasks": plain}, rounds=3)
+        yield Case(f"{GANGS} empty gangs", ours, alike, {"tasks": plain}, rounds=3)
 
 
 if __name__ == "__main__":

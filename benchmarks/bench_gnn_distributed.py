@@ -85,12 +85,12 @@ def shown(overlap: Any) -> dict[str, Any]:
     return figures | {"hidden": "too little to tell" if hidden is None else hidden[1]}
 
 
-def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds: int) -> Timed:
-    """Train on two hosts over a link of this rate."""
+def over_link(hosts: Any, graph: Path, run: Path, rounds: int) -> Timed:
+    """Train on two hosts over a link of 1 Gbit/s."""
     for host in hosts.names:
-        hosts.shape(host, rate)
+        hosts.shape(host, "1gbit")
     words = [*penstock("gnn", "train", graph, run), *WORDS.split(), *WHERE.split()]
-    more = ["--epochs", str(epochs), "--measure-overlap", str(rounds)]
+    more = ["--epochs", "12", "--measure-overlap", str(rounds)]
     env = {**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     done = hosts.run("h1", [*words, *more], env=env, **pipes)
@@ -143,7 +143,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         graph = next(iter(graphs.values()))
         plain = {"dropout": 0.0, "on_gpu": False, "epochs": 12}
         one = Side(partial(train, graph, folder / "run", 1, **plain), once=True)
-        run = partial(over_link, hosts, graph, folder / "link", 12, "1gbit", given.measured)
+        run = partial(over_link, hosts, graph, folder / "link", given.measured)
         yield Case("over a link of 1 Gbit/s", run, check, {"one rank": one}, rounds=1)
 
 

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
+from harness import Case, Option, Side, Timed, alike, gpus, installed, main, on_gpu
 from ranks import communicator, launched, with_gpu
 
 import penstock
@@ -142,11 +142,6 @@ def check_components(values: dict[str, Any]) -> None:
     for name, labels in values.items():
         pairs = np.unique(np.stack([values["ours"], np.asarray(labels)]), axis=1).shape[1]
         assert pairs == len(np.unique(labels)) == len(np.unique(values["ours"])), name
-
-
-def check_clustering(values: dict[str, Any]) -> None:
-    for found in values.values():
-        np.testing.assert_allclose(found, values["ours"], rtol=1e-9, atol=1e-12)
 
 
 def check_communities(graph: Graph, values: dict[str, Any]) -> dict[str, float]:
@@ -287,7 +282,7 @@ def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str
 
 
 def check_equal(kept: dict[str, float], values: dict[str, Any]) -> dict[str, float]:
-    np.testing.assert_array_equal(values["ours"], values["one GPU"])
+    alike(values)
     return kept
 
 
@@ -331,7 +326,7 @@ def beside_cores(graph: Graph, directed: Graph, scale: int) -> Iterator[Case]:
         yield Case(
             f"{name}, R-MAT {scale}, GPU, from files",
             partial(call, device="gpu"),
-            check_clustering,
+            partial(alike, rtol=1e-9, atol=1e-12),
             {"cores": Side(partial(call, device="cpu"), once=True)},
             (of.num_edges, "edges"),
             rounds=3,
@@ -421,7 +416,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             f"clustering, R-MAT {given.small}",
             small,
             penstock.clustering,
-            check_clustering,
+            partial(alike, rtol=1e-9, atol=1e-12),
             {"igraph": (clustering_by_igraph, 5.0, 1.7)},
         ),
         (

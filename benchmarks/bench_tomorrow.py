@@ -270,12 +270,9 @@ def say(line: str) -> None:
     print(f"{time.monotonic() - BEGUN:7.1f} s  {line}", file=sys.stderr, flush=True)
 
 
-def night(folder: Path, graph: Path, made: str, jobs: dict[str, Job], base: bool) -> Timed:
-    """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds.
-
-    made  the end of the names of outputs
-    """
-    found, total = dict[str, Any](), 0.0
+def night(folder: Path, graph: Path, jobs: dict[str, Job], base: bool) -> Timed:
+    """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds."""
+    found, total, made = dict[str, Any](), 0.0, "-based" if base else ""
     for name in ["etl", *jobs]:
         out = folder / f"{name}{made}"
         if name == "etl":
@@ -555,7 +552,7 @@ def rebuilt(folder: Path, scale: int, jobs: dict[str, Job]) -> Timed:
     say(f"R-MAT {scale} made")
     weights_of(yesterday)
     say("weights trained")
-    found = night(folder, yesterday, "", jobs, False)
+    found = night(folder, yesterday, jobs, False)
     for name in ("all", "whole"):
         shutil.rmtree(folder / name)
     return found
@@ -588,7 +585,7 @@ def nights(
     folder = scratch / "first"
     rebuilt(folder, min(warm, scale), jobs)
     changed(folder, *changes[0])
-    night(folder, folder / "today", "-based", jobs, True)
+    night(folder, folder / "today", jobs, True)
     shutil.rmtree(folder)
     folder = scratch / "large"
     before = rebuilt(folder, scale, jobs)
@@ -596,7 +593,7 @@ def nights(
         files = changed(folder, share, kind)
         yield Case(
             f"night, R-MAT {scale}, {share:.1%} {kind}",
-            partial(night, folder, folder / "today", "-based", jobs, True),
+            partial(night, folder, folder / "today", jobs, True),
             partial(check_night, folder, jobs, (share, kind) == NIGHTS[0]),
             {
                 "anew": Side(partial(Timed, before.seconds, before.value), *gates),

@@ -15,7 +15,6 @@ The floor of a step is one number of a random edge, gathered by NumPy, divided b
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ import numpy as np
 from scipy.stats import chi2
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, clock, command, in_peers, main, tampered
+from harness import Case, Option, Side, Timed, by_peer, clock, in_peers, main, tampered
 
 from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
@@ -172,9 +171,8 @@ def pecanpy(given: argparse.Namespace, base: WalkGraph, way: str, length: int) -
     if not file.exists():
         np.savez(file, indptr=base.indptr, indices=base.indices, weights=base.weights)
     name = "process_time" if given.cpu else "perf_counter"
-    words = [given.peers, "-P", "-W", "ignore", "-c", PEER, file.parent, way, length - 1, name]
-    run = command(words, NUMBA_NUM_THREADS=str(given.threads)).value
-    seconds, steps = json.loads(run.out.splitlines()[-1])
+    words, env = ["-c", PEER, file.parent, way, length - 1, name], str(given.threads)
+    seconds, steps = by_peer(given.peers, *words, NUMBA_NUM_THREADS=env)
     return float(seconds / steps)
 
 

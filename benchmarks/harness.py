@@ -234,6 +234,18 @@ def penstock(*words: object) -> list[object]:
     return [sys.executable, "-P", "-m", "penstock", *words]
 
 
+def by_peer(python: str, *words: object, **env: str) -> Any:
+    """Run a program by the Python of --peers; return the JSON of its last line."""
+    run = command([python, "-P", "-W", "ignore", *words], **env).value
+    return json.loads(run.out.splitlines()[-1])
+
+
+def alike(values: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Raise unless all sides have the value of ours; a check."""
+    for value in values.values():
+        np.testing.assert_allclose(value, values["ours"], rtol, atol)
+
+
 def epochs_of(run: Path) -> list[dict[str, Any]]:
     """Return what a training kept of each epoch."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
