@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_centrality import whole, write_table, zoo
+from bench_centrality import check_nodes, nodes_of, whole, write_table, zoo
 from harness import Case, Option, Side, Timed, alike, gpus, main, on_gpu, slow, together
 
 from penstock.kernels.centrality_rules import GraphBatch
@@ -135,12 +135,8 @@ def check_whole(edges: Path, graphs: int, metric: str, values: dict[str, Any]) -
     first = [("graph_id", "<", CHECKED)]
     few, out = edges.with_name("few.parquet"), edges.with_name("few")
     pq.write_table(pq.read_table(edges / "part-0.parquet", filters=first), few)
-    truth = pq.read_table(whole(few, out, metric) / "nodes")
-    mine = pq.read_table(values["ours"] / "nodes", filters=first)
-    order = [("graph_id", "ascending"), ("node", "ascending")]
-    truth, mine = truth.sort_by(order), mine.sort_by(order)
-    assert mine["graph_id"].equals(truth["graph_id"])
-    np.testing.assert_allclose(mine[metric], truth[metric], rtol=1e-6, atol=1e-9)
+    truth = nodes_of(whole(few, out, metric) / "nodes")
+    check_nodes(nodes_of(values["ours"] / "nodes", filters=first), truth, metric, 1e-6, 1e-9)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:

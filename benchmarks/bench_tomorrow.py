@@ -257,9 +257,9 @@ def written(folder: Path) -> float:
     return sum(one.st_size for one in stats if one.st_nlink == 1) / 1e9
 
 
-def etl(folder: Path, out: Path, base: bool) -> Any:
+def etl(folder: Path, out: Path, base: Path | None) -> Any:
     """Read today's edges: what changed since yesterday, or all."""
-    if not base:
+    if base is None:
         return penstock.etl(folder / "all", out, quiet=True)
     add, remove = ([folder / f"{name}.parquet"] for name in ("add", "remove"))
     return penstock.etl([], out, base=folder / "yesterday", add=add, remove=remove, quiet=True)
@@ -273,16 +273,12 @@ def say(line: str) -> None:
 def night(folder: Path, graph: Path, jobs: dict[str, Job], base: bool) -> Timed:
     """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds."""
     found, total, made = dict[str, Any](), 0.0, "-based" if base else ""
-    for name in ["etl", *jobs]:
-        out = folder / f"{name}{made}"
-        if name == "etl":
-            out = graph if base else folder / "whole"
+    steps = {"etl": (graph if base else folder / "whole", partial(etl, folder))}
+    steps |= {n: (folder / f"{n}{made}", partial(job.run, graph)) for n, job in jobs.items()}
+    for name, (out, run) in steps.items():
         shutil.rmtree(out, ignore_errors=True)
         start = clock()
-        if name == "etl":
-            report = etl(folder, out, base)
-        else:
-            report = jobs[name].run(graph, out, folder / name if base else None)
+        report = run(out, folder / name if base else None)
         found[name] = out, report, clock() - start
         size = written(out if out.exists() else graph / "partition")
         total += size
