@@ -168,7 +168,7 @@ def published(load: Workload, rules: WalkRules, how: dict[str, Any]) -> Timed:
 
 def shared(loads: dict[int, Workload], host: WalkGraph, app: str, devices: int) -> Timed:
     """Walk on several GPUs, each with the whole graph and its share of the walks."""
-    from penstock.kernels.cuda import stream, walk
+    from penstock.kernels.cuda import stream
 
     rules, prepared = RULES[app], {}
 
@@ -180,18 +180,14 @@ def shared(loads: dict[int, Workload], host: WalkGraph, app: str, devices: int) 
         out = stream.page_locked((len(walks), rules.length), np.int32)
         prepared[device] = rows, walks, starts, out
 
-    def work(device: int) -> int:
+    def work(device: int) -> None:
         rows, walks, starts, out = prepared[device]
-        if app == "ppr":
-            return int((walk.walk(rows, rules, walks, starts) >= 0).sum())
         stream.walk_to_host(rows, rules, walks, starts, out)
-        return 0
 
     together(make, devices)
     together(work, devices)  # warms up
     seconds, _ = together(work, devices)
-    steps = sum(int((out >= 0).sum()) for *_, out in prepared.values()) if app != "ppr" else 0
-    return Timed(seconds, steps)
+    return Timed(seconds, sum(int((out >= 0).sum()) for *_, out in prepared.values()))
 
 
 def ablation(load: Workload, host: WalkGraph) -> Iterator[Case]:
