@@ -62,21 +62,24 @@ def batch_of(graphs: list[ROWS]) -> GraphBatch:
     return GraphBatch(ptr, indptr, np.array(indices, np.int32), directed=True)
 
 
+def values_of(batch: GraphBatch, metric: str, *, normalized: bool = True) -> np.ndarray:
+    """Return a metric of the nodes of graphs, or the distances of their pairs."""
+    if metric == "distances":
+        return kernels.distances(batch)
+    if metric == "closeness":
+        return closeness(kernels.shortest_paths(batch), batch.ptr)
+    return kernels.betweenness(batch)[0] * scale_of(batch, normalized=normalized)
+
+
 def ours(batches: list[GraphBatch], metric: str) -> np.ndarray:
     """Return a metric of the nodes of all graphs."""
-    found = []
-    for batch in batches:
-        if metric == "closeness":
-            found.append(closeness(kernels.shortest_paths(batch), batch.ptr))
-            continue
-        found.append(kernels.betweenness(batch)[0] * scale_of(batch))
-    return np.concatenate(found)
+    return np.concatenate([values_of(batch, metric) for batch in batches])
 
 
-def scale_of(batch: GraphBatch) -> np.ndarray:
+def scale_of(batch: GraphBatch, *, normalized: bool = True) -> np.ndarray:
     """Return the factor of each node's betweenness."""
-    scale = betweenness_scale(batch.ptr, directed=True, normalized=True, endpoints=False)
-    return np.repeat(scale, batch.sizes)
+    how = {"directed": batch.directed, "normalized": normalized, "endpoints": False}
+    return np.repeat(betweenness_scale(batch.ptr, **how), batch.sizes)
 
 
 def by_networkx(graphs: list[ROWS], metric: str) -> Timed:
@@ -181,17 +184,19 @@ def whole(edges: Path, out: Path, metrics: str = "harmonic", **how: Any) -> Path
     return out
 
 
+def nodes_of(file: Path, **how: Any) -> pa.Table:
+    """Return the values of nodes, in order."""
+    return pq.read_table(file, **how).sort_by([("graph_id", "ascending"), ("node", "ascending")])
+
+
+def check_nodes(mine: pa.Table, truth: pa.Table, metric: str, rtol: float, atol: float) -> None:
+    assert mine["graph_id"].equals(truth["graph_id"])
+    np.testing.assert_allclose(mine[metric], truth[metric], rtol, atol)
+
+
 def check_whole(values: dict[str, Any]) -> None:
-    mine, theirs = (
-        pq.read_table(values["ours"] / "nodes"),
-        pq.read_table(values["igraph and Arrow"]),
-    )
-    mine, theirs = (
-        each.sort_by([("graph_id", "ascending"), (each.column_names[1], "ascending")])
-        for each in (mine, theirs)
-    )
-    assert mine["graph_id"].equals(theirs["graph_id"])
-    np.testing.assert_allclose(mine["harmonic"], theirs["harmonic"], rtol=1e-9)
+    theirs = nodes_of(values["igraph and Arrow"])
+    check_nodes(nodes_of(values["ours"] / "nodes"), theirs, "harmonic", 1e-9, 0.0)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_centrality import whole, write_table, zoo
-from harness import Case, Option, Side, Timed, gpus, main, on_gpu, slow, together
+from bench_centrality import check_nodes, nodes_of, whole, write_table, zoo
+from harness import Case, Option, Side, Timed, alike, gpus, main, on_gpu, slow, together
 
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
@@ -129,22 +129,14 @@ def shared(batches: list[GraphBatch], devices: int, metric: str, kept: dict[Any,
     return Timed(seconds, sum(sums))
 
 
-def check_sums(values: dict[str, Any]) -> None:
-    np.testing.assert_allclose(values["ours"], values["one GPU"], rtol=1e-9)
-
-
 def check_whole(edges: Path, graphs: int, metric: str, values: dict[str, Any]) -> None:
     """Compare the first graphs with those of a command on a core."""
     assert len(pq.read_table(values["ours"] / "graphs")) == graphs
     first = [("graph_id", "<", CHECKED)]
     few, out = edges.with_name("few.parquet"), edges.with_name("few")
     pq.write_table(pq.read_table(edges / "part-0.parquet", filters=first), few)
-    truth = pq.read_table(whole(few, out, metric) / "nodes")
-    mine = pq.read_table(values["ours"] / "nodes", filters=first)
-    order = [("graph_id", "ascending"), ("node", "ascending")]
-    truth, mine = truth.sort_by(order), mine.sort_by(order)
-    assert mine["graph_id"].equals(truth["graph_id"])
-    np.testing.assert_allclose(mine[metric], truth[metric], rtol=1e-6, atol=1e-9)
+    truth = nodes_of(whole(few, out, metric) / "nodes")
+    check_nodes(nodes_of(values["ours"] / "nodes", filters=first), truth, metric, 1e-6, 1e-9)
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
@@ -174,7 +166,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         yield Case(
             f"{metric}, {8 * size:,} graphs, two GPUs",
             partial(shared, hosts[:8], 2, metric, kept),
-            check_sums,
+            partial(alike, rtol=1e-9),
             {"one GPU": Side(one, 1.98)},
             (8 * size, "graphs"),
             needs=[gpus(2)],

@@ -23,7 +23,6 @@ import json
 import os
 import statistics
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -35,17 +34,17 @@ from scipy.special import logsumexp
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_rates import tf32_rate
+from graphs import fb15k
 from harness import (
     Case,
     Side,
     Timed,
-    command,
+    by_peer,
     data,
     gpus,
     in_peers,
     main,
     on_gpu,
-    real,
     slow,
     tampered,
     timed,
@@ -246,9 +245,8 @@ class Torch:
                 about |= {"threads": some.threads, "steps": 5 if self.given.quick else 15}
                 about["clock"] = "process_time" if self.given.cpu else "perf_counter"
                 script = Path(__file__).with_name("embed_peer.py")
-                words = [self.given.peers, "-P", "-W", "ignore", script]
-                run = command([*words, json.dumps(about | {"jobs": self.jobs})]).value
-                self.found += json.loads(run.out.splitlines()[-1])
+                asked = json.dumps(about | {"jobs": self.jobs})
+                self.found += by_peer(self.given.peers, script, asked)
             return Timed(self.found[number])
 
         return Side(run, ratio, needs=[in_peers(self.given, "torch")], once=True)
@@ -258,22 +256,19 @@ def host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else None if array is None else array.copy()
 
 
-def fb15k(folder: Path) -> tuple[Path, Path]:
-    """Return FB15k-237 as a graph, and the folder of its texts."""
-    graph, texts = folder / "fb15k", folder / "texts"
+def knowledge(folder: Path) -> tuple[Path, dict[str, Path]]:
+    """Return FB15k-237 as a graph, and its texts."""
+    graph, texts = folder / "fb15k", fb15k(folder / "texts")
     if not graph.exists():
-        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-            archive.extractall(texts, filter="data")
-        (train,) = texts.rglob("train.txt")
-        heldout = {name: train.with_name(f"{name}.txt") for name in ("valid", "test")}
-        etl(train, graph, format="triples", quiet=True, **heldout)
-    return graph, next(texts.rglob("train.txt")).parent
+        heldout = {name: texts[name] for name in ("valid", "test")}
+        etl(texts["train"], graph, format="triples", quiet=True, **heldout)
+    return graph, texts
 
 
-def quality(folder: Path, name: str, epochs: int, **more: Any) -> dict[str, float]:
+def quality(folder: Path, name: str, **more: Any) -> dict[str, float]:
     """Train on FB15k-237; return the scores of the test set."""
-    graph, _ = fb15k(folder)
-    embed.train(graph, folder / name, epochs=epochs, overwrite=True, quiet=True, **more)
+    graph, _ = knowledge(folder)
+    embed.train(graph, folder / name, epochs=30, overwrite=True, quiet=True, **more)
     return dict(embed.evaluate(folder / name, filtered=True, quiet=True).scores)
 
 
@@ -316,9 +311,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     yield from step_cases(GPUS if gpus(1)() is None else CORES, given)
     yield Case(
         "FB15k-237 out of core",
-        partial(quality, given.scratch, "outside", 30, partitions=12),
+        partial(quality, given.scratch, "outside", partitions=12),
         check_quality,
-        {"in memory": Side(partial(quality, given.scratch, "inside", 30), once=True)},
+        {"in memory": Side(partial(quality, given.scratch, "inside"), once=True)},
         rounds=1,
         needs=[data, gpus(1), *slow(given)],
     )

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_embed import fb15k
+from bench_embed import knowledge
 from harness import Case, Option, Side, Timed, command, data, gpus, main, penstock
 
 from penstock import Graph, embed
@@ -86,13 +86,12 @@ def products(questions: int, nodes: int) -> None:
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder, on_gpu = given.scratch, gpus(1)() is None
-    graph, source = fb15k(folder)
+    graph, sources = knowledge(folder)
     run, asked = folder / "run", folder / "questions.parquet"
     embed.train(graph, run, dim=DIM, reciprocal=True, epochs=2, quiet=True)
     questions: list[tuple] = []
-    texts = [triples(source / f"{split}.txt") for split in ("train", "valid", "test")]
-    edges = [one for text in texts for one in text]
-    for head, relation, tail in texts[-1][: given.triples]:
+    edges = [one for path in sources.values() for one in triples(path)]
+    for head, relation, tail in triples(sources["test"])[: given.triples]:
         questions += [(head, relation, None), (None, relation, tail)]
     columns = zip(*questions, strict=True)
     table = pa.table(dict(zip(("head", "relation", "tail"), map(list, columns), strict=True)))

@@ -16,7 +16,6 @@ I / C that the last of these runs had: a floor. Both losses must be nearly the s
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -32,7 +31,7 @@ if find_spec("cupy") is None:
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, main
+from harness import Case, Option, Side, Timed, epochs_of, gpus, main
 
 from penstock import ClusterSpec, Graph, embed, generate
 from penstock.partition.order import order
@@ -92,7 +91,7 @@ class Training:
         trained = embed.train(
             self.graph, self.run, negatives=self.negatives, prefetch=prefetch, **self.how
         ).trained
-        lines = [json.loads(x) for x in (self.run / "metrics.jsonl").read_text().splitlines()][1:]
+        lines = epochs_of(self.run)[1:]
         seconds = statistics.median(line["seconds"] for line in lines)
         busy = statistics.median(line["seconds"] * line["utilization"] for line in lines)
         exposed = statistics.median(line["exposed_seconds"] for line in lines)

@@ -22,8 +22,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import Case, Option, Side, Timed, absent, gpus, main
+from ranks import cluster_of
 
-from penstock import ClusterSpec, embed, generate
+from penstock import embed, generate
 
 
 def make(path: Path, entities: int, triples: int) -> Path:
@@ -35,9 +36,6 @@ def make(path: Path, entities: int, triples: int) -> Path:
 
 def trained(graph: Path, run: Path, ranks: int, on_gpu: bool, **how: Any) -> Timed:
     """Train; return the seconds of an epoch."""
-    alone = ranks == 1 and not on_gpu
-    workers = {} if alone else {"workers": ranks}
-    kind, device = ("threads" if alone else "mpi"), ("gpu" if on_gpu else "cpu")
     report = embed.train(
         graph,
         run,
@@ -45,7 +43,7 @@ def trained(graph: Path, run: Path, ranks: int, on_gpu: bool, **how: Any) -> Tim
         lr=0.05,
         parts=ranks,
         checkpoint_minutes=1000.0,
-        cluster=ClusterSpec(cluster=kind, device=device, **workers),
+        cluster=cluster_of(ranks, on_gpu=on_gpu),
         overwrite=True,
         quiet=True,
         **how,

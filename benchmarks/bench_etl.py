@@ -18,7 +18,6 @@ about three edges per node, once graph after graph and once with its rows shuffl
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -86,9 +85,9 @@ def etl(source: Path, out: Path, *options: object) -> Timed:
     return Timed(run.seconds, (out, max(run.value.peaks.values())))
 
 
-def polars(script: str, source: Path, out: Path) -> Timed:
+def polars(source: Path, out: Path) -> Timed:
     out.mkdir(exist_ok=True)
-    run = command([sys.executable, "-c", script, source, out])
+    run = command([sys.executable, "-c", PEER, source, out])
     return Timed(run.seconds, (out, run.value.together))
 
 
@@ -122,7 +121,7 @@ def check_memory(values: dict[str, Any]) -> dict[str, Any]:
 def rmat(out: Path, edges: int, scale: int) -> Path:
     """Write a Parquet dataset of R-MAT edges, ids as 64-bit integers."""
     sizes = ["--scale", scale, "--edge-factor", edges / 2**scale, "--format", "parquet"]
-    subprocess.run([*map(str, penstock("generate", "rmat", *sizes, "-q", out))], check=True)
+    command(penstock("generate", "rmat", *sizes, "-q", out))
     return out
 
 
@@ -166,7 +165,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         ),
         ("texts", texts(folder / "texts", given.texts), given.texts, {"threads": (1.2, 0.55)}),
     ):
-        peer = partial(polars, PEER, source, folder / "theirs")
+        peer = partial(polars, source, folder / "theirs")
         for cluster, (full, quick) in ratios.items():
             sides = {"Polars": Side(peer, full, quick, [installed("polars")], once=count > 1e8)}
             if cluster == "threads":
@@ -186,7 +185,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             f"zoo, {given.graphs:,} graphs, {order}",
             partial(etl, source, folder / "zoo", "--format", "zoo"),
             check,
-            {"Polars": Side(partial(polars, PEER, source, folder / "theirs"), full, quick)},
+            {"Polars": Side(partial(polars, source, folder / "theirs"), full, quick)},
             (rows, "rows"),
             needs=[installed("polars")],
         )

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 import zlib
@@ -25,7 +23,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, main
+from harness import Case, Option, Side, Timed, alike, main
+from ranks import communicator, launched
 
 ROUNDS, GANGS = 40, 50
 # Bytes, messages, repeats, whether one exchange is repeated, and the time of raw mpi4py over ours,
@@ -102,12 +101,8 @@ def rank() -> None:
     """Be one of two ranks."""
     from penstock.workers.comm.mpi import load_mpi
 
-    mpi = load_mpi()
-    from penstock.workers.comm.communicator import Communicator
-    from penstock.workers.comm.wait import Waiter
-
-    mine = mpi.COMM_WORLD.Dup()
-    comm = Communicator(mine.Dup(), Waiter(), wait_timeout=60)
+    mine = load_mpi().COMM_WORLD.Dup()
+    comm = communicator(mine, on_gpus=False)
     found = {name: exchange_times(comm, mine, *how[:4]) for name, how in MESSAGES.items()}
     if comm.rank == 0:
         # In one piece, between mpiexec's marks.
@@ -115,23 +110,6 @@ def rank() -> None:
 
 
 # What a client sees
-
-
-def launched(ranks: int, program: list[str]) -> str:
-    """Run a program on ranks; return its output."""
-    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
-    from penstock.cluster.mpi.mpiexec import launch_command, launch_environment
-
-    launcher = find_launcher(None, loaded_library())
-    done = subprocess.run(
-        launch_command(launcher, [sys.executable, "-P", *program], ranks=ranks, hosts=None),
-        env=launch_environment(launcher, os.environ, root=os.geteuid() == 0),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    return done.stdout
 
 
 @cache
@@ -186,11 +164,6 @@ def tasks(client: Any, workers: int) -> list[int]:
     return found
 
 
-def same(values: dict[str, Any]) -> None:
-    first, second = values.values()
-    assert first == second, values
-
-
 def cases(given: argparse.Namespace) -> Iterator[Case]:
     from penstock import connect
 
@@ -200,11 +173,11 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         yield Case(name, message(name, "ours"), check, sides, rounds=RUNS - 1)
     bare = Side(partial(bare_world, given.workers), None)
     start = partial(world, given.workers)
-    yield Case(f"start of {given.workers} workers", start, same, {"mpiexec": bare}, rounds=3)
+    yield Case(f"start of {given.workers} workers", start, alike, {"mpiexec": bare}, rounds=3)
     with connect("mpi", workers=given.workers) as client:
         plain = Side(partial(tasks, client, given.workers), None)
         ours = partial(gangs, client, given.workers)
-        yield Case(f"{GANGS} empty gangs", ours, same, {"tasks": plain}, rounds=3)
+        yield Case(f"{GANGS} empty gangs", ours, alike, {"tasks": plain}, rounds=3)
 
 
 if __name__ == "__main__":

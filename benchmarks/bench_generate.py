@@ -60,7 +60,6 @@ def check_small(values: dict[str, Any]) -> None:
 def made(kind: str, out: Path, options: dict[str, Any]) -> Timed:
     """Run the command; return the graph and its peak of memory."""
     words = [w for name, value in options.items() for w in (f"--{name.replace('_', '-')}", value)]
-    words = [word for word in words if word is not True]
     run = command(penstock("generate", kind, out, "-q", "--overwrite", *words))
     return Timed(run.seconds, (out, run.value.together))
 

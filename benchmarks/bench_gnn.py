@@ -36,16 +36,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gnn_floor import cores_floor, gpu_floor, work_of
-from gnn_graphs import Data, cora, cora_like, losses_of, products_like, write_case, write_graph
 from gnn_rates import gpu_rates
 from gnn_sums import Sums
+from graphs import Data, cora, cora_like, products_like, write_case, write_graph
 from harness import (
     Case,
     Side,
     Timed,
     absent,
+    by_peer,
     command,
     data,
+    epochs_of,
     gpus,
     in_peers,
     main,
@@ -137,14 +139,14 @@ def trained(folder: Path, hidden: tuple[int, ...], epochs: int, device: str) -> 
     words += [*PLAIN.split(), "--overwrite", "--json"]
     made = command(penstock(*words), CUPY_TF32="0").value
     report = json.loads(made.out)
+    losses = [epoch["train"]["loss"] for epoch in epochs_of(run)]
     peak = report["memory"] if device == "gpu" else made.together
-    return Timed(report["epoch_seconds"], {"losses": losses_of(run), "peak": peak})
+    return Timed(report["epoch_seconds"], {"losses": losses, "peak": peak})
 
 
 def called(python: str, *words: Any) -> Timed:
     """Train by a peer; return the median of its epochs, and what it found."""
-    run = command([python, "-P", "-W", "ignore", PEERS, *words]).value
-    found = json.loads(run.out.splitlines()[-1])
+    found = by_peer(python, PEERS, *words)
     if "seconds" not in found:
         return Timed(float("inf"), found)  # the GPU's memory did not suffice
     return Timed(statistics.median(found["seconds"][WARM:]), found)
@@ -172,14 +174,14 @@ def roles_of(labels: Any, seed: int) -> Any:
     return roles
 
 
-def accuracy(folder: Path, made: Data, kind: str, seeds: int) -> list[float]:
+def accuracy(folder: Path, made: Data, kind: str) -> list[float]:
     """Train models of this kind; return the test accuracies of the weights that runs keep."""
     drop, how = 0.5, dict[str, Any]()
     if kind == "gat":
         drop, how = 0.6, {"heads": 8, "attention_dropout": 0.6, "lr": 0.005}
     how |= {"hidden": 64, "dropout": drop, "input_dropout": drop, "checkpoint_epochs": 0}
     found = []
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         graph = folder / "seeded"
         write_graph(graph, made, roles_of(made.labels, seed))
         where = {"cluster": ClusterSpec(cluster="threads", device="cpu"), "overwrite": True}
@@ -192,9 +194,8 @@ def pyg_accuracy(folder: Path, python: str, kind: str, processes: int) -> list[f
     """Train PyG's models, seeds side by side: a thread for each process is fastest."""
 
     def some(first: int) -> list[float]:
-        words = [PEERS, "accuracy", folder, kind, first, processes]
-        run = command([python, "-P", "-W", "ignore", *words]).value
-        return list(json.loads(run.out.splitlines()[-1])["accuracy"])
+        found = by_peer(python, PEERS, "accuracy", folder, kind, first, processes)
+        return list(found["accuracy"])
 
     with ThreadPoolExecutor(processes) as pool:
         return [score for found in pool.map(some, range(processes)) for score in found]
@@ -278,7 +279,7 @@ def accuracies(given: argparse.Namespace) -> Iterator[Case]:
         theirs = partial(pyg_accuracy, folder, given.peers, kind, threads)
         yield Case(
             f"accuracy of {kind} on Cora",
-            partial(accuracy, folder, made, kind, SEEDS),
+            partial(accuracy, folder, made, kind),
             check_accuracy,
             {"PyG": Side(theirs, once=True)},
             rounds=1,

@@ -14,7 +14,6 @@ that tc shapes."""
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -27,15 +26,15 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gnn_graphs import losses_of
-from harness import Case, Option, Side, Timed, absent, gpus, main, penstock, slow
+from harness import Case, Option, Side, Timed, absent, epochs_of, gpus, main, penstock, slow
+from ranks import cluster_of
 
-from penstock import ClusterSpec, generate, gnn, partition_graph
+from penstock import generate, gnn, partition_graph
 
 AGREEMENT = 1e-4
 DEGREE = 50.5
 NOISE = 100  # of features, so that losses, compared relatively, stay far from 0
-HOSTS = Path(__file__).parent.parent / "tests/netns/conftest.py"
+HOSTS = Path(__file__).parent.parent / "tests/netns"
 WORDS = "--layers 3 --hidden 32 --dropout 0 --evaluate-every 12 --json -k 2 --overwrite"
 WHERE = "--cluster mpi -n 2 --hosts h1:1,h2:1 --interface eth0"
 
@@ -46,11 +45,12 @@ def block_model(path: Path, outside: float, nodes: int) -> Path:
     return path
 
 
+def losses_of(run: Path) -> np.ndarray:
+    return np.array([epoch["train"]["loss"] for epoch in epochs_of(run)])
+
+
 def train(graph: Path, run: Path, ranks: int, *, on_gpu: bool, epochs: int, **more: Any) -> Timed:
     """Train; return the seconds of an epoch, all losses and the measured overlap."""
-    alone = ranks == 1 and not on_gpu
-    workers = {} if alone else {"workers": ranks}
-    kind, device = ("threads" if alone else "mpi"), ("gpu" if on_gpu else "cpu")
     trained = gnn.train(
         graph,
         run,
@@ -61,12 +61,12 @@ def train(graph: Path, run: Path, ranks: int, *, on_gpu: bool, epochs: int, **mo
         evaluate_every=epochs,
         checkpoint_epochs=0,
         checkpoint_minutes=0,
-        cluster=ClusterSpec(cluster=kind, device=device, **workers),
+        cluster=cluster_of(ranks, on_gpu=on_gpu),
         overwrite=True,
         quiet=True,
         **more,
     ).trained
-    return Timed(trained.epoch_seconds, (np.array(losses_of(run)), trained.overlap))
+    return Timed(trained.epoch_seconds, (losses_of(run), trained.overlap))
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
@@ -85,12 +85,12 @@ def shown(overlap: Any) -> dict[str, Any]:
     return figures | {"hidden": "too little to tell" if hidden is None else hidden[1]}
 
 
-def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds: int) -> Timed:
-    """Train on two hosts over a link of this rate."""
+def over_link(hosts: Any, graph: Path, run: Path, rounds: int) -> Timed:
+    """Train on two hosts over a link of 1 Gbit/s."""
     for host in hosts.names:
-        hosts.shape(host, rate)
+        hosts.shape(host, "1gbit")
     words = [*penstock("gnn", "train", graph, run), *WORDS.split(), *WHERE.split()]
-    more = ["--epochs", str(epochs), "--measure-overlap", str(rounds)]
+    more = ["--epochs", "12", "--measure-overlap", str(rounds)]
     env = {**os.environ, "PENSTOCK_LAUNCH_AGENT": hosts.agent}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     done = hosts.run("h1", [*words, *more], env=env, **pipes)
@@ -99,7 +99,7 @@ def over_link(hosts: Any, graph: Path, run: Path, epochs: int, rate: str, rounds
         raise RuntimeError(err)
     overlap = json.loads(out)["overlap"]
     assert overlap["transport"] == "MPI messages"
-    return Timed(overlap["usual"][1], (np.array(losses_of(run)), overlap))
+    return Timed(overlap["usual"][1], (losses_of(run), overlap))
 
 
 def root() -> str | None:
@@ -134,18 +134,16 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                 yield Case(title, partial(run, ranks, **more), check, sides)
     if given.gpu or root() or slow(given)[0]() or not graphs:
         return
-    spec = importlib.util.spec_from_file_location("hosts", HOSTS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with module.Hosts(2) as hosts:
+    sys.path.insert(0, str(HOSTS))
+    from conftest import Hosts
+
+    with Hosts(2) as hosts:
         hosts.divide_cores()
         hosts.prefer()
         graph = next(iter(graphs.values()))
         plain = {"dropout": 0.0, "on_gpu": False, "epochs": 12}
         one = Side(partial(train, graph, folder / "run", 1, **plain), once=True)
-        run = partial(over_link, hosts, graph, folder / "link", 12, "1gbit", given.measured)
+        run = partial(over_link, hosts, graph, folder / "link", given.measured)
         yield Case("over a link of 1 Gbit/s", run, check, {"one rank": one}, rounds=1)
 
 

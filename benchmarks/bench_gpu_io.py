@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -58,9 +58,9 @@ class Place:
         # The file is written once before: new blocks of a disk take far longer.
         path.write_bytes(bytes(size))
         stack.callback(path.unlink)
-        opened = open_direct(path)[0]
-        stack.callback(os.close, opened)
-        stack.enter_context(Controller(self.queues.shared, [opened], threads=THREADS))
+        self.file = open_direct(path)[0]
+        stack.callback(os.close, self.file)
+        stack.enter_context(Controller(self.queues.shared, [self.file], threads=THREADS))
 
     def wait(self) -> None:
         self.xp.cuda.Device().synchronize()
@@ -83,27 +83,18 @@ class Place:
 
     def direct(self, operation: Operation) -> Timed:
         """Move the file by threads of the host alone."""
-        try:
-            opened = os.open(self.path, os.O_RDWR | os.O_DIRECT)
-        except OSError:
-            opened = os.open(self.path, os.O_RDWR)
         call = os.preadv if operation == Operation.READ else os.pwritev
 
         def work(number: int) -> None:
             part = self.pinned[number * AT_ONCE : (number + 1) * AT_ONCE]
             for first in range(number * AT_ONCE, self.size, THREADS * AT_ONCE):
                 count = min(AT_ONCE, self.size - first)
-                assert call(opened, [part[:count]], first) == count
+                assert call(self.file, [part[:count]], first) == count
 
-        crew = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
         begun = time.perf_counter()
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-        seconds = time.perf_counter() - begun
-        os.close(opened)
-        return Timed(seconds)
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(work, range(THREADS)))
+        return Timed(time.perf_counter() - begun)
 
     def check(self, operation: Operation, values: dict[str, Any]) -> None:
         """Compare what was moved with the data, after another writing, since direct has written."""
@@ -114,14 +105,14 @@ class Place:
         assert bool((tampered(again) == self.data).all())
 
 
-def training(edges: int = 100_000, nodes: int = 1_000_000) -> Callable[[], Any]:
+def training() -> Callable[[], Any]:
     """Return a function that trains one batch on the GPU."""
     import cupy as cp
 
     from penstock.kernels.cuda import embed
     from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Table
 
-    rules = EmbedRules(Model.DOT, 100)
+    rules, nodes, edges = EmbedRules(Model.DOT, 100), 1_000_000, 100_000
     values = cp.random.standard_normal((nodes, 100), dtype=cp.float32) / 10
     table = Table(values, cp.full((nodes, 100), 0.1, cp.float32))
     ends = cp.random.randint(0, nodes, (2, edges), dtype=cp.int32)

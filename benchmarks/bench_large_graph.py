@@ -22,11 +22,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -35,11 +33,13 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, gpus, installed, main, on_gpu
+from harness import Case, Option, Side, Timed, alike, gpus, installed, main, on_gpu
+from ranks import communicator, launched, with_gpu
 
 import penstock
 from penstock import Graph, generate
 from penstock.kernels import community_rules
+from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
 from penstock.limits import cores
 from penstock.pipelines.centrality.functions import one_graph, paths_of
 from penstock.pipelines.centrality.one_graph import OneGraph
@@ -76,6 +76,7 @@ def once(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return sources[chosen], targets[chosen]
 
 
+@cache
 def networkit_graph(graph: Graph) -> Any:
     import networkit
 
@@ -84,6 +85,7 @@ def networkit_graph(graph: Graph) -> Any:
     return networkit.GraphFromCoo(ends, n=graph.num_nodes)
 
 
+@cache
 def igraph_graph(graph: Graph) -> Any:
     import igraph
 
@@ -116,6 +118,14 @@ def communities_by_networkit(graph: Any) -> np.ndarray:
     return np.array(found.getPartition().getVector(), np.int64)
 
 
+def clustering_by_igraph(graph: Any) -> np.ndarray:
+    return np.array(graph.transitivity_local_undirected(mode="zero"))
+
+
+def communities_by_igraph(graph: Any) -> np.ndarray:
+    return np.array(graph.community_leiden("modularity", n_iterations=3).membership)
+
+
 def check_ranks(values: dict[str, Any]) -> None:
     for name, ranks in values.items():
         most = 1e-5 if name == "igraph" else 1e-9  # which has another limit
@@ -132,11 +142,6 @@ def check_components(values: dict[str, Any]) -> None:
     for name, labels in values.items():
         pairs = np.unique(np.stack([values["ours"], np.asarray(labels)]), axis=1).shape[1]
         assert pairs == len(np.unique(labels)) == len(np.unique(values["ours"])), name
-
-
-def check_clustering(values: dict[str, Any]) -> None:
-    for found in values.values():
-        np.testing.assert_allclose(found, values["ours"], rtol=1e-9, atol=1e-12)
 
 
 def check_communities(graph: Graph, values: dict[str, Any]) -> dict[str, float]:
@@ -172,9 +177,6 @@ def on_cores(graph: Graph, sources: np.ndarray, metric: str) -> np.ndarray:
 
 def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int]) -> Timed:
     """Compute a metric of rows in device memory; keep the number of steps of PageRank."""
-    import cupy as cp
-
-    from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
     from penstock.kernels.cuda import centrality, components, pagerank
 
     def work() -> Any:
@@ -187,12 +189,22 @@ def on_device(rows: Any, metric: str, sources: np.ndarray, kept: dict[str, int])
             return components.components([rows], symmetric=True)
         return centrality.betweenness(batch, sources)[0]
 
-    batch = GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
+    batch = batch_of(rows)
     run = on_gpu(work, repeats=1, warm=0)
-    scale = betweenness_scale(
-        np.array([0, rows.rows]), directed=False, normalized=True, endpoints=False
-    )
-    return Timed(run.seconds, run.value.get() * (scale if metric == "betweenness" else 1))
+    return Timed(run.seconds, run.value.get() * (scale_of(rows) if metric == "betweenness" else 1))
+
+
+def batch_of(rows: Any) -> GraphBatch:
+    """Return rows in device memory as a batch of one graph."""
+    import cupy as cp
+
+    return GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
+
+
+def scale_of(rows: Any) -> np.ndarray:
+    """Return the factor of betweenness."""
+    how = {"directed": False, "normalized": True, "endpoints": False}
+    return betweenness_scale(np.array([0, rows.rows]), **how)
 
 
 def dtype_of(metric: str) -> str:
@@ -202,18 +214,11 @@ def dtype_of(metric: str) -> str:
 
 def check_paths(rows: Any, sources: np.ndarray, values: dict[str, Any]) -> None:
     """Compare the sum of betweenness with the lengths of paths, by another kernel."""
-    import cupy as cp
-
-    from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale
     from penstock.kernels.cuda import centrality
 
-    batch = GraphBatch(cp.asarray([0, rows.rows]), rows.indptr, rows.indices)
-    found = centrality.shortest_paths(batch, sources)
-    scale = betweenness_scale(
-        np.array([0, rows.rows]), directed=False, normalized=True, endpoints=False
-    )
+    found = centrality.shortest_paths(batch_of(rows), sources)
     inside = float(found.total.sum() - found.reached.sum())
-    np.testing.assert_allclose(values["ours"].sum(), inside * scale[0], rtol=1e-9)
+    np.testing.assert_allclose(values["ours"].sum(), inside * scale_of(rows)[0], rtol=1e-9)
 
 
 def check_device(truth: Any, metric: str, values: dict[str, Any]) -> None:
@@ -237,20 +242,10 @@ def least(graph: Graph, metric: str, where: str, kept: dict[str, int]) -> Timed:
 
 def as_rank(path: str, metric: str, out: str) -> None:
     """Compute a metric from files as a rank of mpiexec; the first keeps values and seconds."""
-    from penstock.workers.resources.device import devices_here, local_rank, visible_devices
-
-    here, visible = local_rank(os.environ) or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
+    comm = communicator(with_gpu(), on_gpus=True)
     from penstock.pipelines.centrality.compute import labels_of_rows, ranks_of_rows
-    from penstock.workers.comm.communicator import Communicator
-    from penstock.workers.comm.exchange_device import device_exchange
-    from penstock.workers.comm.mpi import load_mpi
-    from penstock.workers.comm.wait import Waiter
     from penstock.workers.resources.upload import upload_rows
 
-    mpi, waiter = load_mpi().COMM_WORLD.Dup(), Waiter()
-    device = device_exchange(mpi, waiter, tuple(range(mpi.size)), "bench", timeout=120)
-    comm = Communicator(mpi, waiter, wait_timeout=60, device=device)
     graph = Graph.open(Path(path))
     given = {"directed": False, "tolerance": GAP_CHANGE / graph.num_nodes, "ranks": comm}
     taken: dict[str, list[float]] = {"files": [], "memory": []}
@@ -276,21 +271,10 @@ def as_rank(path: str, metric: str, out: str) -> None:
 
 def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str, float]) -> Timed:
     """Compute a metric on GPUs of this many ranks."""
-    from penstock.cluster.mpi import mpiexec
-    from penstock.cluster.mpi.launcher import find_launcher, loaded_library
-
-    library = loaded_library()
-    launcher = find_launcher(None, library)
-    env = mpiexec.launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
-    words = [sys.executable, "-P", __file__, "--rank", str(graph.path), metric, str(folder)]
-    names = mpiexec.exported_names(env)
-    command = mpiexec.launch_command(
-        launcher, words, ranks=count, hosts=None, gpus=True, exported=names
-    )
-    # Open MPI exits with 1 if a rank does not finalize it, as after NCCL.
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    words = [__file__, "--rank", str(graph.path), metric, str(folder)]
+    said = launched(count, words, gpus=True)
     seconds = folder / "seconds.json"
-    assert seconds.exists(), done.stdout + done.stderr
+    assert seconds.exists(), said
     found = json.loads(seconds.read_text())
     seconds.unlink()
     kept[f"from device memory, {count}"] = found["memory"]
@@ -298,7 +282,7 @@ def on_ranks(count: int, graph: Graph, metric: str, folder: Path, kept: dict[str
 
 
 def check_equal(kept: dict[str, float], values: dict[str, Any]) -> dict[str, float]:
-    np.testing.assert_array_equal(values["ours"], values["one GPU"])
+    alike(values)
     return kept
 
 
@@ -342,7 +326,7 @@ def beside_cores(graph: Graph, directed: Graph, scale: int) -> Iterator[Case]:
         yield Case(
             f"{name}, R-MAT {scale}, GPU, from files",
             partial(call, device="gpu"),
-            check_clustering,
+            partial(alike, rtol=1e-9, atol=1e-12),
             {"cores": Side(partial(call, device="cpu"), once=True)},
             (of.num_edges, "edges"),
             rounds=3,
@@ -400,73 +384,54 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     folder = given.scratch if given.graphs == "" else Path(given.graphs)
     large = made(folder / f"r{given.scale}", given.scale)
     small = made(folder / f"r{given.small}", given.small)
-    needs = {"networkit": [installed("networkit")], "igraph": [installed("igraph")]}
-    there = {name: need[0]() is None for name, need in needs.items()}
+    graphs = {"networkit": networkit_graph, "igraph": igraph_graph}
 
-    def side(name: str, function: Any, graph: Any, *ratios: float | None) -> Side:
-        run = partial(function, graph) if there[name] else list
-        return Side(run, *ratios, needs=needs[name])
+    def side(name: str, of: Graph, function: Callable[[Any], Any], *ratios: float) -> Side:
+        """Return a peer's side, whose first run, which is not timed, makes its graph."""
+        return Side(lambda: function(graphs[name](of)), *ratios, needs=[installed(name)])
 
-    networkit = networkit_graph(large) if there["networkit"] else None
-    yield Case(
-        f"PageRank, R-MAT {given.scale}",
-        lambda: penstock.pagerank(large, tol=CHANGE / large.num_nodes, device="cpu"),
-        check_ranks,
-        {"networkit": side("networkit", ranks_by_networkit, networkit, 3.4, 1.5)},
-        (large.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"connected components, R-MAT {given.scale}",
-        lambda: penstock.components(large, device="cpu"),
-        check_components,
-        {"networkit": side("networkit", components_by_networkit, networkit, 7.5, 1.0)},
-        (large.num_edges, "edges"),
-        rounds=3,
-    )
-    networkit = networkit_graph(small) if there["networkit"] else None
-    igraph = igraph_graph(small) if there["igraph"] else None
-    yield Case(
-        f"PageRank, R-MAT {given.small}",
-        lambda: penstock.pagerank(small, tol=CHANGE / small.num_nodes),
-        check_ranks,
-        {"igraph": side("igraph", lambda g: np.array(g.pagerank()), igraph, 3.9, 2.8)},
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"clustering, R-MAT {given.small}",
-        lambda: penstock.clustering(small),
-        check_clustering,
-        {
-            "igraph": side(
-                "igraph",
-                lambda g: np.array(g.transitivity_local_undirected(mode="zero")),
-                igraph,
-                5.0,
-                1.7,
-            )
-        },
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
-    yield Case(
-        f"communities, R-MAT {given.small}",
-        lambda: penstock.communities(small),
-        partial(check_communities, small),
-        {
-            "igraph": side(
-                "igraph",
-                lambda g: np.array(g.community_leiden("modularity", n_iterations=3).membership),
-                igraph,
-                2.4,
-                1.7,
-            ),
-            "networkit": side("networkit", communities_by_networkit, networkit, 0.5),
-        },
-        (small.num_edges, "edges"),
-        rounds=3,
-    )
+    for title, graph, ours, check, peers in (
+        (
+            f"PageRank, R-MAT {given.scale}",
+            large,
+            partial(penstock.pagerank, tol=CHANGE / large.num_nodes, device="cpu"),
+            check_ranks,
+            {"networkit": (ranks_by_networkit, 3.4, 1.5)},
+        ),
+        (
+            f"connected components, R-MAT {given.scale}",
+            large,
+            partial(penstock.components, device="cpu"),
+            check_components,
+            {"networkit": (components_by_networkit, 7.5, 1.0)},
+        ),
+        (
+            f"PageRank, R-MAT {given.small}",
+            small,
+            partial(penstock.pagerank, tol=CHANGE / small.num_nodes),
+            check_ranks,
+            {"igraph": (lambda g: np.array(g.pagerank()), 3.9, 2.8)},
+        ),
+        (
+            f"clustering, R-MAT {given.small}",
+            small,
+            penstock.clustering,
+            partial(alike, rtol=1e-9, atol=1e-12),
+            {"igraph": (clustering_by_igraph, 5.0, 1.7)},
+        ),
+        (
+            f"communities, R-MAT {given.small}",
+            small,
+            penstock.communities,
+            partial(check_communities, small),
+            {
+                "igraph": (communities_by_igraph, 2.4, 1.7),
+                "networkit": (communities_by_networkit, 0.5),
+            },
+        ),
+    ):
+        sides = {name: side(name, graph, *peer) for name, peer in peers.items()}
+        yield Case(title, partial(ours, graph), check, sides, (graph.num_edges, "edges"), rounds=3)
 
 
 if __name__ == "__main__":

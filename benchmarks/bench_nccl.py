@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import sys
 import tempfile
@@ -27,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_gang import launched
 from harness import Case, Option, Side, Timed, gpus, installed, main
+from ranks import communicator, launched, with_gpu
 
 IN_A_ROW = {1: 50, 64: 20, 1024: 8}  # a sum of n ranks grows n-fold each time
 ROUNDS = 8  # of a run; the first warms up
@@ -47,14 +46,7 @@ class Rank:
     """One rank: the two communicators, and the arrays that they share."""
 
     def __init__(self, largest: int) -> None:
-        from penstock.workers.resources.device import devices_here, local_rank, visible_devices
-
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        here = local_rank(os.environ) or 0
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(here, devices_here(), visible)
-        from penstock.workers.comm.mpi import load_mpi
-
-        self.world = load_mpi().COMM_WORLD
+        self.world = with_gpu()
         self.rank, self.size = self.world.rank, self.world.size
         import cupy
         import torch
@@ -92,16 +84,10 @@ class Rank:
 
     def gang(self) -> tuple[Any, float]:
         """Return a communicator of all ranks, and the seconds of its creation."""
-        from penstock.workers.comm.communicator import Communicator
-        from penstock.workers.comm.exchange_device import device_exchange
-        from penstock.workers.comm.wait import Waiter
-
-        comm, waiter = self.world.Dup(), Waiter()
         self.world.Barrier()
         start = time.perf_counter()
-        device = device_exchange(comm, waiter, tuple(range(self.size)), "bench")
-        begun = time.perf_counter() - start
-        return Communicator(comm, waiter, wait_timeout=60, device=device), begun
+        comm = communicator(self.world, on_gpus=True)
+        return comm, time.perf_counter() - start
 
     def fill(self, seed: int, size: int, rank: int | None = None) -> Any:
         """Return ``size`` bytes of a rank's random numbers; without ``rank``, set the arrays."""

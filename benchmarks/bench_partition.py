@@ -10,9 +10,7 @@ most 3 % less, unless its parts are less balanced. Streaming is compared with it
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,11 +19,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pymetis
-import scipy.io
-import scipy.sparse as sp
+from scipy.io import loadmat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, clock, main, real
+from graphs import blogcatalog, cora, fb15k
+from harness import Case, Option, Side, Timed, clock, data, main, real
 
 import penstock
 from penstock import Graph
@@ -56,28 +54,29 @@ def grid(path: Path) -> Path:
     return graph_of(path, sources, targets)
 
 
-def matrix(name: str, path: Path) -> Path:
-    if name == "cora":
-        with np.load(real("nodes/cora.npz"), allow_pickle=True) as cora:
-            parts = cora["adj_data"], cora["adj_indices"], cora["adj_indptr"]
-            edges = sp.csr_matrix(parts, cora["adj_shape"]).tocoo()
-    else:
-        file, key = {"blogcatalog": ("blogcatalog", "network"), "amherst41": ("Amherst41", "A")}[
-            name
-        ]
-        edges = scipy.io.loadmat(real(f"nodes/{file}.mat"))[key].tocoo()
+def cora_graph(path: Path) -> Path:
+    csr = cora().csr
+    return graph_of(path, csr.sources(), csr.indices)
+
+
+def blogcatalog_graph(path: Path) -> Path:
+    edges, _ = blogcatalog()
     return graph_of(path, edges.row, edges.col)
 
 
-def edge_list(name: str, path: Path) -> Path:
-    if name == "wiki-Vote":
-        penstock.etl(str(real("walks/wiki-Vote.edgelist")), path, quiet=True)
-        return path
-    train = path.with_suffix(".txt")
-    with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-        member = next(m for m in archive.getmembers() if m.name.endswith("train.txt"))
-        train.write_bytes(archive.extractfile(member).read())
-    penstock.etl(str(train), path, format="triples", quiet=True)
+def amherst(path: Path) -> Path:
+    edges = loadmat(real("nodes/Amherst41.mat"))["A"].tocoo()
+    return graph_of(path, edges.row, edges.col)
+
+
+def votes(path: Path) -> Path:
+    penstock.etl(str(real("walks/wiki-Vote.edgelist")), path, quiet=True)
+    return path
+
+
+def knowledge(path: Path) -> Path:
+    texts = fb15k(path.with_suffix(".texts"))
+    penstock.etl(texts["train"], path, format="triples", quiet=True)
     return path
 
 
@@ -87,9 +86,9 @@ def graphs(given: argparse.Namespace) -> dict[str, Callable[[Path], Path]]:
         return path
 
     made = {"rmat": rmat, "grid500": grid}
-    if "PENSTOCK_DATA" in os.environ:
-        made |= {n: partial(matrix, n) for n in ("cora", "blogcatalog", "amherst41")}
-        made |= {n: partial(edge_list, n) for n in ("wiki-Vote", "FB15k-237")}
+    if data() is None:
+        made |= {"cora": cora_graph, "blogcatalog": blogcatalog_graph, "amherst41": amherst}
+        made |= {"wiki-Vote": votes, "FB15k-237": knowledge}
     return made
 
 

@@ -20,12 +20,11 @@ import argparse
 import json
 import shutil
 import sys
-import tarfile
-import traceback
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from filecmp import cmp
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from graphs import fb15k
 from harness import (
     FULL,
     Case,
@@ -47,13 +47,11 @@ from harness import (
     data,
     duration,
     main,
-    real,
     wanted,
 )
 
 import penstock
 from penstock import CSR, Graph
-from penstock.files import sha256_of
 from penstock.pipelines.vectors import Vectors, write_vectors
 from penstock.threads import spread
 
@@ -66,6 +64,7 @@ TOLERANCE = 1e-11  # of PageRank per node
 OF_NIGHT = 12.5, 6.6  # a rebuild over a night of 1 % at random, full and quick
 BALL = 4  # a change is among this many times the edges that change
 GPU_EPOCHS = 5  # of vectors, which more would improve
+BEGUN = time.monotonic()
 WARM, GPU_WARM = 10, 18  # the scale of a first night, which compiles kernels
 NIGHTS = [(share, kind) for share in (0.01, 0.001, 0.1) for kind in KINDS]
 
@@ -88,12 +87,11 @@ class Job:
 
 def same_files(one: Path, _: Any, other: Path, __: Any) -> bool:
     """Return whether two directories of walks have the same files."""
-    names = [sorted(file.name for file in path.glob("part-*")) for path in (one, other)]
+    names, others = (sorted(file.name for file in path.glob("part-*")) for path in (one, other))
+    if not names or names != others:
+        return False
     with ThreadPoolExecutor() as pool:
-        ours, anew = (
-            [*pool.map(sha256_of, [path / name for name in names[0]])] for path in (one, other)
-        )
-    return len(ours) > 0 and names[0] == names[1] and ours == anew
+        return all(pool.map(lambda n: cmp(one / n, other / n, shallow=False), names))
 
 
 def walks(**options: Any) -> Job:
@@ -136,7 +134,7 @@ def auc(out: Path) -> float:
 
 def edges_of(rows: CSR) -> tuple[Any, Any]:
     """Return the edges of rows whose source is the lower end."""
-    sources = np.repeat(np.arange(rows.first_row, rows.first_row + rows.rows), rows.degrees())
+    sources = rows.sources()
     once = sources < rows.indices
     return sources[once], rows.indices[once]
 
@@ -185,22 +183,13 @@ def weights_of(graph: Path) -> Path:
     return weights
 
 
-def predictions() -> Job:
-    """Return the case of predictions by two layers of SAGE."""
-
-    def run(graph: Path, out: Path, base: Path | None) -> Any:
-        given = {"graph": graph, "split_by": "graph", "base": base}
-        return penstock.gnn.predict(weights_of(graph), out, **given, cluster="threads")
-
-    return Job(
-        run,
-        lambda one, _, other, __: same_tables(one, other),
-        lambda report: report.from_base.kept / report.nodes,
-        {0.0: 0.87, 0.1: 1.2},
-    )
+def predict(graph: Path, out: Path, base: Path | None) -> Any:
+    """Predict by two layers of SAGE."""
+    given = {"graph": graph, "split_by": "graph", "base": base}
+    return penstock.gnn.predict(weights_of(graph), out, **given, cluster="threads")
 
 
-def same_tables(one: Path, other: Path) -> bool:
+def same_tables(one: Path, _: Any, other: Path, __: Any) -> bool:
     """Return whether two outputs have the same rows."""
     tables = [pq.read_table(sorted(path.glob("part-*.parquet"))) for path in (one, other)]
     return bool(tables[0].equals(tables[1]))
@@ -231,10 +220,15 @@ def near_ranks(one: Path, _: Any, other: Path, __: Any) -> bool:
 
 
 JOBS = {
-    "predict": predictions(),
+    "predict": Job(
+        predict,
+        same_tables,
+        lambda report: report.from_base.kept / report.nodes,
+        {0.0: 0.87, 0.1: 1.2},
+    ),
     "similar": Job(
         neighbours,
-        lambda one, _, other, __: same_tables(one, other),
+        same_tables,
         lambda report: report.from_base.kept / report.ids,
         {0.0: 0.29, 0.001: 0.51},
     ),
@@ -263,46 +257,28 @@ def written(folder: Path) -> float:
     return sum(one.st_size for one in stats if one.st_nlink == 1) / 1e9
 
 
-def etl(folder: Path, out: Path, base: bool) -> Any:
+def etl(folder: Path, out: Path, base: Path | None) -> Any:
     """Read today's edges: what changed since yesterday, or all."""
-    if not base:
+    if base is None:
         return penstock.etl(folder / "all", out, quiet=True)
     add, remove = ([folder / f"{name}.parquet"] for name in ("add", "remove"))
     return penstock.etl([], out, base=folder / "yesterday", add=add, remove=remove, quiet=True)
 
 
-def night(
-    folder: Path,
-    graph: Path,
-    made: str,
-    jobs: dict[str, Job],
-    base: bool,
-    say: Callable[[str], None],
-) -> Timed:
-    """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds.
+def say(line: str) -> None:
+    """Print a step of a night as it ends."""
+    print(f"{time.monotonic() - BEGUN:7.1f} s  {line}", file=sys.stderr, flush=True)
 
-    made  the end of the names of outputs
-    say   prints each step as it ends; a job that fails leaves the others to go on without it
-    """
-    found, total = dict[str, Any](), 0.0
-    for name in ["etl", *jobs]:
-        out = folder / f"{name}{made}"
-        if name == "etl":
-            out = graph if base else folder / "whole"
+
+def night(folder: Path, graph: Path, jobs: dict[str, Job], base: bool) -> Timed:
+    """Run etl and jobs from yesterday's outputs or anew; return outputs, reports and seconds."""
+    found, total, made = dict[str, Any](), 0.0, "-based" if base else ""
+    steps = {"etl": (graph if base else folder / "whole", partial(etl, folder))}
+    steps |= {n: (folder / f"{n}{made}", partial(job.run, graph)) for n, job in jobs.items()}
+    for name, (out, run) in steps.items():
         shutil.rmtree(out, ignore_errors=True)
         start = clock()
-        try:
-            if name == "etl":
-                report = etl(folder, out, base)
-            else:
-                report = jobs[name].run(graph, out, folder / name if base else None)
-        except Exception:
-            if name == "etl":
-                raise
-            traceback.print_exc()
-            say(f"{name}{made} FAILED")
-            del jobs[name]
-            continue
+        report = run(out, folder / name if base else None)
         found[name] = out, report, clock() - start
         size = written(out if out.exists() else graph / "partition")
         total += size
@@ -311,34 +287,20 @@ def night(
 
 
 def check_night(
-    folder: Path,
-    names: list[str],
-    jobs: dict[str, Job],
-    whole: bool,
-    say: Callable[[str], None],
-    values: dict[str, Any],
+    folder: Path, jobs: dict[str, Job], whole: bool, values: dict[str, Any]
 ) -> dict[str, Any]:
     """Compare a night with a rebuild of today, or by quality with yesterday's; return seconds.
 
-    names  all jobs, of which ``jobs`` did not fail
     whole  all results, not only the partition
     """
     ours, before = values["ours"], values["anew"]
-    wrong = [name for name in names if name not in ours]
-    for name, job in jobs.items():
-        if not whole and name != "partition":
-            continue
+    for name, job in jobs.items() if whole else [("partition", jobs["partition"])]:
         anew = before[name][:2]
         if name not in ("partition", "word2vec"):
             anew = ran(job, folder / "today", folder / "anew", None)
-        try:
-            kept = check(job, {"ours": ours[name][:2], "anew": anew})["kept"]
-            say(f"{name} compared, {kept:.3f} kept")
-        except AssertionError as error:
-            say(f"{name}: {error}")
-            wrong.append(name)
+        kept = check(job, {"ours": ours[name][:2], "anew": anew})["kept"]
+        say(f"{name} compared, {kept:.3f} kept")
     shutil.rmtree(folder / "anew", ignore_errors=True)
-    assert not wrong, f"failed, or not the results of a rebuild: {', '.join(wrong)}"
     return {name: f"{ours[name][2]:.2f} of {before[name][2]:.2f} s" for name in ours}
 
 
@@ -388,7 +350,6 @@ def of_blocks(folder: Path, days: int, quick: bool) -> list[Path]:
 
 def of_knowledge(folder: Path, days: int, quick: bool) -> list[Path]:
     """Return graphs of FB15k-237, or of generated triples; 1 % comes and goes every day."""
-    named = ["head", "relation", "tail"]
     if quick:
         penstock.generate("kg", folder / "kg", entities=3000, triples=40_000, quiet=True)
         kg = Graph.open(folder / "kg")
@@ -403,10 +364,8 @@ def of_knowledge(folder: Path, days: int, quick: bool) -> list[Path]:
             for name, (h, t, r) in parts.items()
         }
     else:
-        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
-            archive.extractall(folder, filter="data")
-        files = {name: next(folder.rglob(f"{name}.txt")) for name in ("train", "valid", "test")}
-        tables = {n: pd.read_csv(f, sep="\t", names=named, dtype=str) for n, f in files.items()}
+        how = {"sep": "\t", "names": ["head", "relation", "tail"], "dtype": str}
+        tables = {n: pd.read_csv(f, **how) for n, f in fb15k(folder / "texts").items()}
     random, train, graphs = np.random.default_rng(0), tables["train"], list[Path]()
     count = len(train) // 100
     kept = days if quick else max(days, 10)  # a full run begins as the measured ten days do
@@ -519,52 +478,29 @@ def communities(scale: int, path: Path) -> None:
     pd.DataFrame({"source": sources, "target": targets}).to_parquet(path)
 
 
-def some_edges(graph: Graph, count: int, random: np.random.Generator) -> tuple[Any, Any]:
+def some_edges(graph: CSR, count: int, random: np.random.Generator) -> tuple[Any, Any]:
     """Return about ``count`` edges at random."""
-    draws, share = random.spawn(graph.num_shards), 2 * count / max(graph.num_edges, 1)
-    found = [(np.empty(0, np.int64), np.empty(0, np.int64))] * graph.num_shards
-
-    def draw(number: int) -> None:
-        rows = graph.shard(number)
-        at = np.flatnonzero(draws[number].random(rows.edges, np.float32) < share)
-        sources = rows.first_row + np.searchsorted(rows.indptr, at, side="right") - 1
-        once = sources < rows.indices[at]
-        found[number] = sources[once], rows.indices[at[once]]
-
-    spread(draw, range(graph.num_shards))
-    sources, targets = (np.concatenate(part) for part in zip(*found, strict=True))
-    return sources, targets
+    at = np.flatnonzero(random.random(graph.edges, np.float32) < 2 * count / max(graph.edges, 1))
+    sources, targets = np.searchsorted(graph.indptr, at, side="right") - 1, graph.indices[at]
+    once = sources < targets
+    return sources[once], targets[once]
 
 
-def mark_neighbours(graph: Graph, nodes: Any, near: Any, number: int) -> None:
-    """Mark the neighbours of nodes that are in a shard."""
-    rows = graph.shard(number)
-    of_rows = nodes[rows.first_row : rows.first_row + rows.rows]
-    near[rows.indices[np.repeat(of_rows, rows.degrees())]] = True
-
-
-def near_edges(graph: Graph, count: int) -> tuple[Any, Any]:
+def near_edges(graph: CSR, count: int) -> tuple[Any, Any]:
     """Return ``count`` edges among nodes that are next to each other."""
-    near = np.zeros(graph.num_nodes, bool)
-    near[graph.num_nodes // 2] = True
+    near, degrees = np.zeros(graph.rows, bool), graph.degrees()
+    near[graph.rows // 2] = True
     while True:
         before = near.copy()
-        spread(partial(mark_neighbours, graph, before, near), range(graph.num_shards))
+        near[graph.indices[np.repeat(before, degrees)]] = True
         if np.array_equal(near, before):
             near[np.flatnonzero(~near)[:1]] = True
-        found, total = list[tuple[Any, Any]](), 0
-        if graph.degrees[near].sum() < count:
+        if degrees[near].sum() < count:
             continue
-        for number in range(graph.num_shards):
-            sources, targets = edges_of(graph.shard(number))
-            both = near[sources] & near[targets]
-            found.append((sources[both], targets[both]))
-            total += int(both.sum())
-            if total >= count:
-                sources, targets = (
-                    np.concatenate(part)[:count] for part in zip(*found, strict=True)
-                )
-                return sources, targets
+        sources, targets = edges_of(graph)
+        both = np.flatnonzero(near[sources] & near[targets])[:count]
+        if len(both) == count:
+            return sources[both], targets[both]
 
 
 def change(graph: Graph, share: float, kind: str, folder: Path, seed: int = 1) -> tuple[Path, Path]:
@@ -572,9 +508,9 @@ def change(graph: Graph, share: float, kind: str, folder: Path, seed: int = 1) -
     random, ids = np.random.default_rng(seed), graph.user_ids().to_numpy()
     count = int(graph.num_edges / 2 * share / 2)
     if kind == "concentrated" and count:
-        sources, targets = near_edges(graph, BALL * count)
+        sources, targets = near_edges(graph.csr(), BALL * count)
     else:
-        sources, targets = some_edges(graph, BALL * count, random)
+        sources, targets = some_edges(graph.csr(), BALL * count, random)
     gone = random.choice(len(sources), count, replace=False)
     # Ends of new edges are those of others: nodes get them in proportion to their degree.
     added = [ends[random.choice(len(ends), count)] for ends in (sources, targets)]
@@ -592,7 +528,7 @@ def ran(job: Job, today: Path, out: Path, base: Path | None) -> tuple[Path, Any]
 
 def check(job: Job, values: dict[str, Any]) -> dict[str, Any]:
     (out, report), (anew, rebuilt) = values["ours"], values["anew"]
-    assert job.good(out, report, anew, rebuilt), "not the result of a rebuild, or worse"
+    assert job.good(out, report, anew, rebuilt), f"{out.name}: not as a rebuild, or worse"
     kept = job.kept(report)
     assert kept <= 1
     return {"kept": kept}
@@ -604,16 +540,15 @@ def copy(changes: tuple[Path, Path]) -> None:
         shutil.copyfile(file, file.with_suffix(".copied"))
 
 
-def rebuilt(folder: Path, scale: int, jobs: dict[str, Job], say: Callable[[str], None]) -> Timed:
+def rebuilt(folder: Path, scale: int, jobs: dict[str, Job]) -> Timed:
     """Make yesterday's graph and the outputs of all jobs."""
     folder.mkdir()
     yesterday = made(folder, "rmat", scale)
     write_edges(Graph.open(yesterday), folder / "all")
     say(f"R-MAT {scale} made")
-    with suppress(Exception):  # predict says why
-        weights_of(yesterday)
-        say("weights trained")
-    found = night(folder, yesterday, "", jobs, False, say)
+    weights_of(yesterday)
+    say("weights trained")
+    found = night(folder, yesterday, jobs, False)
     for name in ("all", "whole"):
         shutil.rmtree(folder / name)
     return found
@@ -637,10 +572,6 @@ def nights(
     gates: tuple[float | None, float | None] = (None, None),
 ) -> Iterator[Case]:
     """Yield nights of one graph, after a rebuild of yesterday's."""
-    begun, names = clock(), [*jobs]
-
-    def say(line: str) -> None:
-        print(f"{clock() - begun:7.1f} s  {line}", file=sys.stderr, flush=True)
 
     def changed(folder: Path, share: float, kind: str) -> tuple[Path, Path]:
         files = change(Graph.open(folder / "yesterday"), share, kind, folder)
@@ -648,18 +579,18 @@ def nights(
         return files
 
     folder = scratch / "first"
-    rebuilt(folder, min(warm, scale), jobs, say)
+    rebuilt(folder, min(warm, scale), jobs)
     changed(folder, *changes[0])
-    night(folder, folder / "today", "-based", jobs, True, say)
+    night(folder, folder / "today", jobs, True)
     shutil.rmtree(folder)
     folder = scratch / "large"
-    before = rebuilt(folder, scale, jobs, say)
+    before = rebuilt(folder, scale, jobs)
     for share, kind in changes:
         files = changed(folder, share, kind)
         yield Case(
             f"night, R-MAT {scale}, {share:.1%} {kind}",
-            partial(night, folder, folder / "today", "-based", jobs, True, say),
-            partial(check_night, folder, names, jobs, (share, kind) == NIGHTS[0], say),
+            partial(night, folder, folder / "today", jobs, True),
+            partial(check_night, folder, jobs, (share, kind) == NIGHTS[0]),
             {
                 "anew": Side(partial(Timed, before.seconds, before.value), *gates),
                 "floor": Side(partial(copy, files), floor=True),

@@ -15,7 +15,6 @@ The floor of a step is one number of a random edge, gathered by NumPy, divided b
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ import numpy as np
 from scipy.stats import chi2
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import Case, Option, Side, Timed, clock, command, in_peers, main, tampered
+from harness import Case, Option, Side, Timed, by_peer, clock, in_peers, main, tampered
 
 from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
@@ -41,36 +40,30 @@ LEAST_CHANCE = 1e-6  # probability that a right sampler deviates as much
 HUB = 20_000  # edges of the checked hub, or the nearest number
 
 REJECTION = Sampler.REJECTION
-NODE2VEC = WalkRules(
-    21,
-    sampler=REJECTION,
-    second_order=True,
-    return_factor=0.5,
-    far_factor=2.0,
-    symmetric=True,
-)
+NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0, "symmetric": True}
+RULES = {
+    "deepwalk": WalkRules(80, sampler=REJECTION),
+    "ppr": WalkRules(80, sampler=REJECTION, stop=0.2),
+    "node2vec": WalkRules(80, sampler=REJECTION, **NODE2VEC),
+    "metapath": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+}
 OTF, ALIAS, UNWEIGHTED = "SparseOTF", "PreCompFirstOrder", "FirstOrderUnweighted"
 # The rules, PecanPy's way, its time over ours, and the floor over ours: in full and quick runs.
 # Measured on two idle cores; in CPU seconds ratios to PecanPy are up to twice as large.
 CASES: dict[str, tuple[WalkRules, str | None, tuple[Any, ...], tuple[Any, ...]]] = {
-    "Node2Vec weighted, p=2, q=0.5, 20 steps": (NODE2VEC, OTF, (55.0, 40.0), ()),
-    "the same, length 80": (replace(NODE2VEC, length=80), OTF, (55.0, 40.0), ()),
-    "DeepWalk weighted, length 80": (WalkRules(80, sampler=REJECTION), ALIAS, (3.0, 3.0), ()),
+    "Node2Vec weighted, p=2, q=0.5, 20 steps": (
+        replace(RULES["node2vec"], length=21),
+        OTF,
+        (55.0, 40.0),
+        (),
+    ),
+    "the same, length 80": (RULES["node2vec"], OTF, (55.0, 40.0), ()),
+    "DeepWalk weighted, length 80": (RULES["deepwalk"], ALIAS, (3.0, 3.0), ()),
     "the same, alias": (WalkRules(80, sampler=Sampler.ALIAS), ALIAS, (3.6, 3.6), ()),
     "the same, ITS": (WalkRules(80, sampler=Sampler.ITS), ALIAS, (0.6, 0.6), ()),
     "DeepWalk, length 80": (WalkRules(80), UNWEIGHTED, (3.9, 3.9), ()),
-    "PPR weighted, stop 0.2": (
-        WalkRules(80, sampler=REJECTION, stop=0.2),
-        None,
-        (),
-        (0.0086, 0.009),
-    ),
-    "MetaPath weighted, 0-1-2-3-4": (
-        WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
-        None,
-        (),
-        (0.0103, 0.006),
-    ),
+    "PPR weighted, stop 0.2": (RULES["ppr"], None, (), (0.0086, 0.009)),
+    "MetaPath weighted, 0-1-2-3-4": (RULES["metapath"], None, (), (0.0103, 0.006)),
 }
 
 PEER = """
@@ -98,10 +91,10 @@ print(json.dumps([seconds, steps]))
 """
 
 
-def make_graph(path: Path, scale: int, factor: int = 16) -> WalkGraph:
+def make_graph(path: Path, scale: int, factor: int = 16, *, scramble: bool = True) -> WalkGraph:
     """Return the rows of the graph."""
     drawn = {"scale": scale, "edge_factor": factor, "weights": "1,5", "relations": 5}
-    generate("rmat", path, quiet=True, **drawn)
+    generate("rmat", path, scramble=scramble, quiet=True, **drawn)
     csr = Graph.open(path).csr()
     arrays = [np.array(each) for each in (csr.indptr, csr.indices, csr.weights, csr.relations)]
     return WalkGraph(*arrays)
@@ -178,9 +171,8 @@ def pecanpy(given: argparse.Namespace, base: WalkGraph, way: str, length: int) -
     if not file.exists():
         np.savez(file, indptr=base.indptr, indices=base.indices, weights=base.weights)
     name = "process_time" if given.cpu else "perf_counter"
-    words = [given.peers, "-P", "-W", "ignore", "-c", PEER, file.parent, way, length - 1, name]
-    run = command(words, NUMBA_NUM_THREADS=str(given.threads)).value
-    seconds, steps = json.loads(run.out.splitlines()[-1])
+    words, env = ["-c", PEER, file.parent, way, length - 1, name], str(given.threads)
+    seconds, steps = by_peer(given.peers, *words, NUMBA_NUM_THREADS=env)
     return float(seconds / steps)
 
 

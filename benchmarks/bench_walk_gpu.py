@@ -25,31 +25,22 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bench_walk import check_app
-from harness import Case, Option, Side, Timed, gpus, main, on_gpu, tampered, together
+from bench_walk import RULES, check_app, make_graph
+from gnn_rates import copy_rate
+from harness import Case, Option, Side, Timed, alike, gpus, main, on_gpu, tampered, together
 
-from penstock.kernels.cpu import rmat
-from penstock.kernels.generate_rules import thresholds
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
-LENGTH = 80
-REJECTION, ALIAS, ITS, RESERVOIR = Sampler.REJECTION, Sampler.ALIAS, Sampler.ITS, Sampler.RESERVOIR
-NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0, "symmetric": True}
-RULES = {
-    "deepwalk": WalkRules(LENGTH, sampler=REJECTION),
-    "node2vec": WalkRules(LENGTH, sampler=REJECTION, **NODE2VEC),
-    "ppr": WalkRules(LENGTH, sampler=REJECTION, stop=0.2),
-    "metapath": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
-}
+ALIAS, ITS, RESERVOIR = Sampler.ALIAS, Sampler.ITS, Sampler.RESERVOIR
 # Sectors of a step: the node's record, edges until one passes (1.65), the neighbour test of
 # node2vec (the records of the candidate and about 0.6 searches of 4 sectors beyond the L2), paths.
 SECTORS = {"deepwalk": 2.8, "node2vec": 6.3, "ppr": 2.8, "metapath": 2.8}
 # Measured on one H200, at scale 22: the share of the floor, and FlowWalker's own seconds over ours.
 SHARES = {
-    ("deepwalk", REJECTION): 0.89,
-    ("node2vec", REJECTION): 0.42,
-    ("ppr", REJECTION): 0.12,
-    ("metapath", REJECTION): 0.73,
+    ("deepwalk", Sampler.REJECTION): 0.89,
+    ("node2vec", Sampler.REJECTION): 0.42,
+    ("ppr", Sampler.REJECTION): 0.12,
+    ("metapath", Sampler.REJECTION): 0.73,
     ("deepwalk", ALIAS): 0.93,
     ("node2vec", ALIAS): 0.55,
     ("deepwalk", ITS): 0.27,
@@ -65,29 +56,6 @@ PUBLISHED = {  # ways of FlowWalker's paper by our kernels, over ours: deepwalk 
     "ZPRS": ({"method": "zprs", "long_from": 1024, "pool": 64}, {"deepwalk": 3.2, "node2vec": 22}),
     "DPRS": ({"method": "dprs", "long_from": 1024, "pool": 64}, {"deepwalk": 9.8, "node2vec": 18}),
 }
-
-
-def drawn(scale: int) -> WalkGraph:
-    """Return rows of R-MAT in the memory of the current device, with weights and relations."""
-    import cupy as cp
-
-    n, count = 1 << scale, 16 << scale
-    u, v = rmat.edges(0, scale, thresholds(0.57, 0.19, 0.19), 0, count)
-    u, v = cp.asarray(u, cp.int64), cp.asarray(v, cp.int64)
-    keys = cp.concatenate([u * n + v, v * n + u])[cp.tile(u != v, 2)]
-    del u, v
-    keys = cp.unique(keys)
-    sources, targets = keys // n, keys % n
-    degrees = cp.bincount(sources, minlength=n)
-    names = cp.cumsum(degrees > 0) - 1
-    sources, targets = names[sources].astype(cp.int32), names[targets].astype(cp.int32)
-    degrees = degrees[degrees > 0]
-    indptr = cp.zeros(len(degrees) + 1, cp.int64)
-    indptr[1:] = cp.cumsum(degrees)
-    ends = sources.get(), targets.get()
-    weights = cp.asarray(rmat.weights(0, *ends, 1.0, 5.0, ordered=False))
-    relations = cp.asarray(rmat.relations(0, *ends, 5, ordered=False))
-    return WalkGraph(indptr, targets, weights=weights, relations=relations)
 
 
 class Workload:
@@ -121,11 +89,6 @@ class Workload:
         if rules.schema:
             rows = walk.rows_by_relation(self.typed, cp.arange(5, dtype=cp.int32))
         return walk.tables(replace(rows, relations=None), rules)
-
-    def host(self) -> WalkGraph:
-        """Return the rows in NumPy."""
-        arrays = (self.rows.indptr, self.rows.indices, self.rows.weights, self.typed.relations)
-        return WalkGraph(*(each.get() for each in arrays))
 
 
 class Walker:
@@ -190,12 +153,9 @@ def rates() -> tuple[float, float]:
 
     from penstock.kernels.cuda import stream
 
-    source, target = cp.ones(1 << 28, cp.float32), cp.empty(1 << 28, cp.float32)
-    there = stream.page_locked((1, 1 << 28), np.float32)[0]
-    on_device = on_gpu(lambda: cp.copyto(target, source)).seconds
-    return 2 * source.nbytes / on_device, source.nbytes / on_gpu(
-        lambda: source.get(out=there)
-    ).seconds
+    source, there = cp.ones(1 << 28, cp.float32), stream.page_locked((1, 1 << 28), np.float32)[0]
+    to_host = source.nbytes / on_gpu(lambda: source.get(out=there)).seconds
+    return copy_rate(2 << 30), to_host
 
 
 def published(load: Workload, rules: WalkRules, how: dict[str, Any]) -> Timed:
@@ -206,36 +166,28 @@ def published(load: Workload, rules: WalkRules, how: dict[str, Any]) -> Timed:
     return Timed(on_gpu(lambda: walk_reservoir(load.rows, rules, *some, **how), 1).seconds)
 
 
-def shared(loads: dict[int, Workload], scale: int, app: str, devices: int) -> Timed:
+def shared(loads: dict[int, Workload], host: WalkGraph, app: str, devices: int) -> Timed:
     """Walk on several GPUs, each with the whole graph and its share of the walks."""
-    from penstock.kernels.cuda import stream, walk
+    from penstock.kernels.cuda import stream
 
     rules, prepared = RULES[app], {}
 
     def make(device: int) -> None:
         if device not in loads:
-            loads[device] = Workload(drawn(scale), 4_000_000)
+            loads[device] = Workload(host, 4_000_000)
         rows = loads[device].prepared(rules)
         walks, starts = (each[device::devices].copy() for each in loads[device].asked(app))
         out = stream.page_locked((len(walks), rules.length), np.int32)
         prepared[device] = rows, walks, starts, out
 
-    def work(device: int) -> int:
+    def work(device: int) -> None:
         rows, walks, starts, out = prepared[device]
-        if app == "ppr":
-            return int((walk.walk(rows, rules, walks, starts) >= 0).sum())
         stream.walk_to_host(rows, rules, walks, starts, out)
-        return 0
 
     together(make, devices)
     together(work, devices)  # warms up
     seconds, _ = together(work, devices)
-    steps = sum(int((out >= 0).sum()) for *_, out in prepared.values()) if app != "ppr" else 0
-    return Timed(seconds, steps)
-
-
-def check_shared(values: dict[str, Any]) -> None:
-    assert values["ours"] == values["one GPU"], "other walks"
+    return Timed(seconds, sum(int((out >= 0).sum()) for *_, out in prepared.values()))
 
 
 def ablation(load: Workload, host: WalkGraph) -> Iterator[Case]:
@@ -252,9 +204,9 @@ def ablation(load: Workload, host: WalkGraph) -> Iterator[Case]:
 
 
 def cases(given: argparse.Namespace) -> Iterator[Case]:
-    load = Workload(drawn(given.scale), given.queries)
-    host, (device, to_host) = load.host(), rates()
-    samplers = [(app, rules, REJECTION) for app, rules in RULES.items()]
+    host = make_graph(given.scratch / "g", given.scale, scramble=False)
+    load, (device, to_host) = Workload(host, given.queries), rates()
+    samplers = [(app, rules, Sampler.REJECTION) for app, rules in RULES.items()]
     samplers += [(app, RULES[app], way) for way in (ALIAS, ITS) for app in ("deepwalk", "node2vec")]
     samplers += [(app, rules, RESERVOIR) for app, rules in RULES.items()]
     for app, rules, sampler in samplers:
@@ -273,11 +225,9 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     yield from ablation(load, host)
     loads: dict[int, Workload] = {}
     for app, faster in (("deepwalk", 1.82), ("node2vec", 1.90)):
-        run = partial(shared, loads, given.scale, app)
+        run = partial(shared, loads, host, app)
         one = Side(partial(run, 1), faster)
-        yield Case(
-            f"{app}, two GPUs", partial(run, 2), check_shared, {"one GPU": one}, needs=[gpus(2)]
-        )
+        yield Case(f"{app}, two GPUs", partial(run, 2), alike, {"one GPU": one}, needs=[gpus(2)])
 
 
 if __name__ == "__main__":

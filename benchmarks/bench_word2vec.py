@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy.io import loadmat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from graphs import blogcatalog
 from harness import (
     Case,
     Option,
@@ -159,10 +159,9 @@ def check_text(corpus: Path, given: argparse.Namespace, values: dict[str, Any]) 
     return {name: np.round(scores, 4).tolist() for name, scores in means.items()}
 
 
-def blogcatalog(folder: Path) -> tuple[Path, Path]:
-    """Write the graph, and the labels of its nodes."""
-    loaded = loadmat(real("nodes/blogcatalog.mat"))
-    edges, groups = loaded["network"].tocoo(), loaded["group"].tocsr()
+def labelled(folder: Path) -> tuple[Path, Path]:
+    """Write BlogCatalog, and the labels of its nodes."""
+    edges, groups = blogcatalog()
     with penstock.Graph.create(folder / "blogcatalog") as writer:
         writer.edges(penstock.CSR.from_edges(edges.row, edges.col, edges.shape[0]))
         writer.nodes()
@@ -262,7 +261,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
         {"gensim": Side(theirs, full, quick, once=True)},
         needs=gensim,
     )
-    graph, labels = blogcatalog(folder)
+    graph, labels = labelled(folder)
     walks = folder / "walks"
     penstock.walk(graph, walks, walks=given.walks, length=40, quiet=True)
     lines = folder / "walks.txt"

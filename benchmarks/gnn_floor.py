@@ -6,60 +6,31 @@ the table's size, on a GPU from its L2 or its memory. An epoch can beat this flo
 serves rows, or if operands of products stay in its L2.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from gnn_graphs import Data
 from gnn_rates import GpuRates, product_rate, read_rate
+from graphs import Data
 
 
-@dataclass(frozen=True)
-class Gather:
+class Gather(NamedTuple):
     """Rows of ``width`` floats, read for ``count`` 32-bit indices from ``table`` rows."""
 
     count: int
     width: int
     table: int
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the rows, each counted once per read."""
-        return 4 * self.count * self.width
 
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the indices."""
-        return 4 * self.count
-
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the table, each row once."""
-        return 4 * self.table * self.width
-
-
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A layer's product: two of nodes x inputs, inputs x outputs, nodes x outputs give one."""
 
     nodes: int
     inputs: int
     outputs: int
 
-    @property
-    def flops(self) -> float:
-        """The number of floating point operations."""
-        return 2.0 * self.nodes * self.inputs * self.outputs
 
-    @property
-    def stream_bytes(self) -> int:
-        """Bytes of its two inputs and its output, each once."""
-        nodes, inputs, outputs = self.nodes, self.inputs, self.outputs
-        return 4 * (nodes * inputs + inputs * outputs + nodes * outputs)
-
-
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """The least work of an epoch."""
 
     gathers: list[Gather]
@@ -92,10 +63,10 @@ def work_of(data: Data, widths: list[int]) -> Work:
 def cores_floor(work: Work, threads: int) -> float:
     """Return the least seconds of reading rows and indices, and of the products, on the CPU."""
     memory = read_rate(256 << 20, threads)
-    seconds = sum(product.flops for product in work.products) / product_rate(threads)
-    for gather in work.gathers:
-        rate = read_rate(max(gather.table_bytes, 1 << 16), threads)
-        seconds += gather.row_bytes / rate + gather.index_bytes / memory
+    seconds = sum(2.0 * n * a * b for n, a, b in work.products) / product_rate(threads)
+    for count, width, table in work.gathers:
+        rate = read_rate(max(4 * table * width, 1 << 16), threads)
+        seconds += 4 * count * width / rate + 4 * count / memory
     return seconds
 
 
@@ -103,14 +74,15 @@ def gpu_floor(work: Work, rates: GpuRates) -> float:
     """Return the least seconds of reading rows and indices, and of the products, on a GPU.
 
     Of the accesses, those to the most popular share s of sources are sqrt(s): see power_law. The L2
-    holds those, and memory gives the rest. A product takes its operations or its bytes, whichever
-    takes longer.
+    holds those, and memory gives the rest. A product takes its operations or the bytes of its two
+    inputs and its output, whichever takes longer.
     """
     seconds = 0.0
-    for gather in work.gathers:
-        hits = min(1.0, rates.cache_size / gather.table_bytes) ** 0.5
-        seconds += gather.row_bytes * (hits / rates.cache + (1 - hits) / rates.memory)
-        seconds += gather.index_bytes / rates.memory
-    for product in work.products:
-        seconds += max(product.flops / rates.flops, product.stream_bytes / rates.memory)
+    for count, width, table in work.gathers:
+        hits = min(1.0, rates.cache_size / (4 * table * width)) ** 0.5
+        seconds += 4 * count * width * (hits / rates.cache + (1 - hits) / rates.memory)
+        seconds += 4 * count / rates.memory
+    for n, a, b in work.products:
+        moved = 4 * (n * a + a * b + n * b)
+        seconds += max(2.0 * n * a * b / rates.flops, moved / rates.memory)
     return seconds

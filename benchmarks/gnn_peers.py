@@ -4,8 +4,8 @@
     PYTHON -P gnn_peers.py accuracy FOLDER KIND THREADS
 
 Reads FOLDER/peer.npz and prints one line of JSON. WAY is "tuned", plain PyTorch (see Tuned), or
-PyG over edge_index or csr (a torch.sparse_csr adjacency), with the suffix "-cached" to normalise
-once instead of in every epoch, and "-sparse" to hold the features as torch.sparse_csr. The peak is
+PyG over "edge_index-cached" or "csr-cached" (a torch.sparse_csr adjacency), normalised once, with
+the suffix "-sparse" to hold the features as torch.sparse_csr. The peak is
 that of the process, Python and torch included; on a GPU torch's memory there, or only
 "out_of_memory" if the memory does not suffice.
 """
@@ -61,13 +61,13 @@ def edges_of(data, way, device="cpu"):
 class Gcn(torch.nn.Module):
     """Graph convolutions with ReLU between them, with given weights."""
 
-    def __init__(self, data, *, cached):
+    def __init__(self, data):
         super().__init__()
         count = sum(name.startswith("weight") for name in data)
         self.layers = torch.nn.ModuleList()
         for number in range(count):
             weight = torch.from_numpy(data[f"weight{number}"])
-            layer = GCNConv(*weight.shape, cached=cached)
+            layer = GCNConv(*weight.shape, cached=True)
             with torch.no_grad():
                 layer.lin.weight.copy_(weight.T)
                 layer.bias.zero_()
@@ -167,10 +167,7 @@ def epochs(folder, way, runs, threads, device):
     if tuned:
         model, given = Tuned(data, x, device).to(device), ()
     else:
-        model, given = (
-            Gcn(data, cached="cached" in how).to(device),
-            (x, edges_of(data, way, device)),
-        )
+        model, given = Gcn(data).to(device), (x, edges_of(data, way, device))
     data.clear()
     adam = torch.optim.Adam(model.parameters(), lr=0.01, fused=device == "cuda")
     seconds, losses = [], []

@@ -94,14 +94,12 @@ extern "C" __global__ void read_again(
 """
 
 
-def cache_rate(size: int = 8 << 20) -> float:
-    """Return the bytes per second that all multiprocessors read from the L2, in one launch.
-
-    The size is a power of two.
-    """
+def cache_rate() -> float:
+    """Return the bytes per second that all multiprocessors read from the L2, in one launch."""
     import cupy as cp
 
     kernel = cp.RawKernel(READ_AGAIN, "read_again", options=("-std=c++17",))
+    size = 8 << 20  # a power of two
     data = cp.ones(size // 4, cp.float32)
     blocks = 8 * cp.cuda.runtime.getDeviceProperties(0)["multiProcessorCount"]
     threads, rounds = 256, 1000

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gnn_graphs import Data
+from graphs import Data
 from harness import Timed, on_gpu
 
 from penstock.kernels.gnn_rules import ScaledCSR

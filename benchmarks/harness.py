@@ -41,7 +41,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -235,6 +234,23 @@ def penstock(*words: object) -> list[object]:
     return [sys.executable, "-P", "-m", "penstock", *words]
 
 
+def by_peer(python: str, *words: object, **env: str) -> Any:
+    """Run a program by the Python of --peers; return the JSON of its last line."""
+    run = command([python, "-P", "-W", "ignore", *words], **env).value
+    return json.loads(run.out.splitlines()[-1])
+
+
+def alike(values: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Raise unless all sides have the value of ours; a check."""
+    for value in values.values():
+        np.testing.assert_allclose(value, values["ours"], rtol, atol)
+
+
+def epochs_of(run: Path) -> list[dict[str, Any]]:
+    """Return what a training kept of each epoch."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def tampered(value: Any) -> Any:
     """Return the value, or a wrong one with --break wrong; for checks that make values."""
     if _state.broken != "wrong":
@@ -381,8 +397,6 @@ def main(
         if one["state"] == "failed":
             print(f"FAILED {one['name']}: {one['why']}")
     _keep(state, why, results, given)
-    if given.svg is not None:
-        given.svg.write_text(drawn(results))
     return {"passed": 0, "failed": 1, "skipped": SKIPPED}[state]
 
 
@@ -392,7 +406,7 @@ def wanted(name: str, given: argparse.Namespace) -> bool:
 
 
 def _no_gpu(given: argparse.Namespace) -> Iterator[Case]:
-    yield Case("on a GPU", lambda: None, lambda values: None, needs=[gpus(1)])
+    yield absent("on a GPU", gpus(1)() or "")
 
 
 def _keep(state: str, why: str | None, cases: Sequence[Any], given: argparse.Namespace) -> None:
@@ -416,7 +430,6 @@ def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
     add("--gpu", action="store_true", help="only cases that need a GPU")
     add("--cpu", action="store_true", help="CPU seconds: for machines that are not idle")
     add("--json", type=Path, metavar="FILE")
-    add("--svg", type=Path, metavar="FILE")
     add("--folder", help="of temporary files")
     peers = os.environ.get("PENSTOCK_PEERS", sys.executable)
     add("--peers", default=peers, metavar="PYTHON", help="has those that need other versions")
@@ -585,28 +598,3 @@ def _compared(side: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def drawn(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the ratios as an SVG of bars, with a line at 1."""
-    bars = [
-        (f"{one['name']}: {name}", side["ratio"])
-        for one in results
-        for name, side in one["sides"].items()
-        if "ratio" in side
-    ]
-    most, left, width, step = max([1.0, *(ratio for _, ratio in bars)]), 420, 360, 22
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 80}" '
-        f'height="{step * len(bars) + 10}" font-family="sans-serif" font-size="12">'
-    ]
-    for number, (name, ratio) in enumerate(bars):
-        y, long = step * number + 5, width * ratio / most
-        parts += [
-            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(name)}</text>',
-            f'<rect x="{left}" y="{y}" width="{long:.1f}" height="{step - 6}" fill="#3b6ea5"/>',
-            f'<text x="{left + long + 5:.1f}" y="{y + 13}">{ratio:.3g}</text>',
-        ]
-    at = left + width / most
-    parts.append(f'<path d="M{at:.1f} 0V{step * len(bars) + 10}" stroke="#c33"/></svg>')
-    return "\n".join(parts) + "\n"

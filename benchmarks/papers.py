@@ -1,7 +1,7 @@
 """The evaluation of each of the five papers, as far as it can be had here.
 
     python -P benchmarks/papers.py legend|morphling|flowwalker|full-w2v|swarmgraph [--quick]
-        [--gpu] [--peers VENV/bin/python] [--json FILE] [--svg FILE]
+        [--gpu] [--peers VENV/bin/python] [--json FILE]
 
 Every table and figure is a case: with the paper's parameters, and its own numbers beside ("paper"
 in the figures), or skipped with the reason, such as data or hardware that is not to be had. The
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import statistics
 import sys
@@ -23,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -30,10 +30,11 @@ import bench_centrality as centralities
 import bench_embed as embeds
 import bench_gnn as gnns
 import bench_gpu_io as queues
+import bench_order as orders
 import bench_walk as walks
 import bench_word2vec as words
 import gnn_rates as rates
-from gnn_graphs import cora, cora_like, products_like
+from graphs import cora, cora_like, products_like
 from harness import (
     Case,
     Option,
@@ -41,6 +42,7 @@ from harness import (
     Timed,
     absent,
     data,
+    epochs_of,
     gpus,
     installed,
     main,
@@ -52,11 +54,9 @@ from harness import (
 )
 
 import penstock
-from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
-from penstock.kernels.cpu import centrality as kernels
 from penstock.kernels.cpu import walk as kernels_of_walks
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
-from penstock.partition.order import beta, cover, lower_bound, prefetch
+from penstock.partition.order import beta, cover, prefetch
 
 # Legend: embeddings out of core.
 
@@ -73,7 +73,7 @@ BUFFERS = {  # of Twitter: partitions in memory and in all, epoch, MRR and Hits@
 def embedded(graph: Path, run: Path, test: bool, **how: Any) -> Timed:
     """Train; return the median of the epochs after the first, with loss, scores and waits."""
     trained = penstock.embed.train(graph, run, overwrite=True, quiet=True, **how).trained
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = epochs_of(run)
     later = lines[1:] or lines
     found = {"loss": trained.loss, "kernels train": trained.utilization}
     if test:
@@ -82,11 +82,8 @@ def embedded(graph: Path, run: Path, test: bool, **how: Any) -> Timed:
 
 
 def check_io(n: int, values: dict[str, Any]) -> dict[str, Any]:
-    io, bound, theirs = tampered(values["ours"].io), lower_bound(n), values["beta"].io
-    assert bound <= io <= min(theirs, IO[n][1])
-    figures = {"prefetch": io, "bound": bound, "beta": theirs}
-    for name, each in (("prefetch", values["ours"]), ("beta", values["beta"])):
-        figures |= {f"{name} hidden": each.hidden_share, f"{name} moved": each.volume}
+    figures = orders.check(n, values)
+    assert figures["prefetch"] <= IO[n][1]
     if "cover" in values:
         figures |= {"cover": values["cover"].io, "paper, COVER": COVER}
     return figures | {"paper, BETA": IO[n][0], "paper, Legend": IO[n][1]}
@@ -117,7 +114,7 @@ def legend(given: argparse.Namespace) -> Iterator[Case]:
     epochs = 2 if given.quick else 20
     how = {"model": "complex", "dim": 100, "epochs": epochs, "validate_every": epochs}
     if data() is None:
-        graph, _ = embeds.fb15k(given.scratch)
+        graph, _ = embeds.knowledge(given.scratch)
         run = partial(embedded, graph, given.scratch / "run", True, **how)
         inside = Side(run, once=True)
         for (some, of), paper in BUFFERS.items():
@@ -222,12 +219,7 @@ A100 = {  # seconds of the paper, table 2: FlowWalker, the best other
     "metapath": {"YT": (0.01, 0.04), "CP": (0.02, 0.09), "LJ": (0.05, 0.13), "OK": (0.07, 0.10)},
 }
 RESERVOIR, ITS, ALIAS = Sampler.RESERVOIR, Sampler.ITS, Sampler.ALIAS
-APPS = {
-    "deepwalk": WalkRules(80, sampler=RESERVOIR),
-    "ppr": WalkRules(80, sampler=RESERVOIR, stop=0.2),
-    "node2vec": replace(walks.NODE2VEC, length=80, sampler=RESERVOIR),
-    "metapath": WalkRules(6, sampler=RESERVOIR, schema=(0, 1, 2, 3, 4)),
-}
+APPS = {app: replace(rules, sampler=RESERVOIR) for app, rules in walks.RULES.items()}
 
 
 def flowwalker(given: argparse.Namespace) -> Iterator[Case]:
@@ -280,8 +272,10 @@ def flowwalker(given: argparse.Namespace) -> Iterator[Case]:
         name = f"figure 13, {count:,} queries of {length} nodes, on cores"
         yield Case(name, walker, walker.check, {}, work, rounds=3)
     if device:
-        load = bench_walk_gpu.Workload(bench_walk_gpu.drawn(16 if given.quick else 22), 4_000_000)
-        for case in bench_walk_gpu.ablation(load, load.host()):
+        scale = 16 if given.quick else 22
+        base = walks.make_graph(given.scratch / "unscrambled", scale, scramble=False)
+        load = bench_walk_gpu.Workload(base, 4_000_000)
+        for case in bench_walk_gpu.ablation(load, base):
             yield replace(case, name=f"figure 14, {case.name}")
     else:
         yield absent("figures 7, 14 and 15, ablation", "for a GPU")
@@ -345,14 +339,11 @@ class Sampling:
             found = self.sampled(row, starts.astype(np.int32), RESERVOIR)
             return tampered(found.get() if self.device else found)
 
-        host = WalkGraph(*(each.get() if self.device else each for each in row_arrays(row)))
+        arrays = row.indptr, row.indices, row.weights
+        host = WalkGraph(*(each.get() if self.device else each for each in arrays))
         least = walks.check_step(made, host, WalkRules(2, sampler=RESERVOIR), 0, -1, self.draw)
         assert least > walks.LEAST_CHANCE, f"chance {least:.1e}"
         return {"least chance": least}
-
-
-def row_arrays(row: WalkGraph) -> tuple[Any, ...]:
-    return row.indptr, row.indices, row.weights
 
 
 def check_walks(walker: Any, paper: tuple[float, float], values: dict[str, Any]) -> dict[str, Any]:
@@ -456,48 +447,31 @@ def proteins() -> list[list[list[int]]]:
     return [[sorted(set(row)) for row in rows] for rows in graphs]
 
 
-def computed(batch: GraphBatch, metric: str) -> list[np.ndarray]:
-    if metric == "closeness":
-        return [closeness(kernels.shortest_paths(batch), batch.ptr)]
-    if metric == "betweenness":
-        scale = betweenness_scale(batch.ptr, directed=False, normalized=False, endpoints=False)
-        return [kernels.betweenness(batch)[0] * np.repeat(scale, batch.sizes)]
-    return [kernels.distances(batch)]
-
-
-def by_igraph(made: list[Any], metric: str) -> list[np.ndarray]:
+def by_igraph(made: list[Any], metric: str) -> list[Any]:
+    if metric == "distances":
+        return [graph.distances() for graph in made]
     if metric == "closeness":
         return [np.concatenate([graph.closeness() for graph in made])]
-    if metric == "betweenness":
-        return [np.concatenate([graph.betweenness(directed=False) for graph in made])]
-    return [graph.distances() for graph in made]
+    return [np.concatenate([graph.betweenness(directed=False) for graph in made])]
 
 
 def check_metric(metric: str, about: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    (mine,), theirs = values["ours"], values["igraph, one core"]
+    mine, theirs = values["ours"], values["igraph, one core"]
     theirs = np.concatenate([np.ravel(one) for one in theirs])
-    if metric == "betweenness":
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
-    elif metric == "distances":
+    if metric == "distances":
         near = np.isfinite(theirs)
         np.testing.assert_array_equal(mine[near], theirs[near])
-    else:  # of one component igraph's is the same
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    else:  # closeness of one component is the same by igraph
+        close = 1e-9 if metric == "betweenness" else 0
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=close)
     return about
 
 
 def connected(rows: list[list[int]]) -> bool:
-    seen, ready = {0}, [0]
-    while ready:
-        for other in rows[ready.pop()]:
-            if other not in seen:
-                seen.add(other)
-                ready.append(other)
-    return len(seen) == len(rows)
+    return nx.is_connected(nx.from_dict_of_lists(dict(enumerate(rows))))
 
 
 def swarmgraph(given: argparse.Namespace) -> Iterator[Case]:
-    peer = [installed("igraph")]
     if data() is None:
         every = [rows for rows in proteins() if connected(rows)]
         for group, (least, most) in GROUPS.items():
@@ -505,23 +479,17 @@ def swarmgraph(given: argparse.Namespace) -> Iterator[Case]:
             if not some:
                 yield absent(f"figure 6, {group}", "PROTEINS has no such graph")
                 continue
-            yield from swarm_cases(f"figure 6, {group} of PROTEINS", some, {}, peer, PROTEINS)
+            yield from swarm_cases(f"figure 6, {group} of PROTEINS", some, PROTEINS, {})
     else:
         yield absent("figure 6", data() or "")
-    folder, count = given.scratch, 20 if given.quick else 200
-    centralities.write_table(folder / "edges.parquet", count)
-    csr = penstock.Graph.open(folder / "zoo").csr()
-    import pyarrow.parquet as pq
-
-    sizes = pq.read_table(folder / "zoo/graphs.parquet")["nodes"].to_numpy()
-    first = np.append(0, np.cumsum(sizes))
-    rows = [csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist() for v in range(csr.rows)]
-    some = [[[other - a for other in row] for row in rows[a:b]] for a, b in pairwise(first)]
+    zoo = centralities.zoo(given.scratch / "zoo", 20 if given.quick else 200)
+    rows = np.split(zoo.indices, zoo.indptr[1:-1])
+    some = [[(row - a).tolist() for row in rows[a:b]] for a, b in pairwise(zoo.ptr)]
     some = [graph for graph in some if connected(graph)]
     for count in [1] if given.quick else [1, 10, 100]:
         title = f"figure 7, graphs of table 3: {count}"
-        yield from swarm_cases(title, some[:count], {}, peer, TABLE_3)
-    yield from swarm_cases(f"figure 8, {len(some)} graphs of table 3", some, MINUTES, peer, TABLE_3)
+        yield from swarm_cases(title, some[:count], TABLE_3, {})
+    yield from swarm_cases(f"figure 8, {len(some)} graphs of table 3", some, TABLE_3, MINUTES)
     if gpus(1)() is None:
         import bench_centrality_gpu as on_gpus
 
@@ -537,15 +505,13 @@ def swarmgraph(given: argparse.Namespace) -> Iterator[Case]:
 def swarm_cases(
     title: str,
     some: list[Any],
-    paper: dict[str, Any],
-    needs: list[Any],
     ratios: dict[str, float],
+    paper: dict[str, Any],
 ) -> Iterator[Case]:
     """Yield a case for each metric of graphs."""
     batch = replace(centralities.batch_of(some), directed=False)
-    if any(need() for need in needs):
-        made: list[Any] = []
-    else:
+    needs, made = [installed("igraph")], list[Any]()
+    if not needs[0]():
         import igraph
 
         ends = [[(a, b) for a, row in enumerate(rows) for b in row if a < b] for rows in some]
@@ -553,12 +519,11 @@ def swarm_cases(
     for metric, ratio in ratios.items():
         about: dict[str, Any] = {"graphs": len(some)}
         if metric in paper:
-            about |= dict(
-                zip(("paper, minutes for 1 M on a Titan V", "on 8"), paper[metric], strict=True)
-            )
+            names = "paper, minutes for 1 M on a Titan V", "on 8"
+            about |= dict(zip(names, paper[metric], strict=True))
         yield Case(
             f"{title}, {metric}",
-            partial(computed, batch, metric),
+            partial(centralities.values_of, batch, metric, normalized=False),
             partial(check_metric, metric, about),
             {"igraph, one core": Side(partial(by_igraph, made, metric), ratio, needs=needs)},
             (len(some), "graphs"),

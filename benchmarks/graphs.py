@@ -1,6 +1,6 @@
-"""The graphs of bench_gnn.py, written with the first weights for the two sides."""
+"""Graphs that several benchmarks have; those of bench_gnn.py with first weights for PyG."""
 
-import json
+import tarfile
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from harness import real
+from scipy.io import loadmat
 
 from penstock.csr import CSR
 from penstock.writer import create_graph
@@ -54,6 +55,20 @@ def products_like(nodes: int, edges: int, width: int, classes: int, xp: Any = np
     return Data(csr, features, draw.integers(0, classes, nodes).astype(np.int32), classes)
 
 
+def fb15k(folder: Path) -> dict[str, Path]:
+    """Return the texts of FB15k-237: train, valid and test, in a folder of this name."""
+    if not folder.exists():
+        with tarfile.open(real("kg/FB15k-237.tar.gz")) as archive:
+            archive.extractall(folder, filter="data")
+    return {name: next(folder.rglob(f"{name}.txt")) for name in ("train", "valid", "test")}
+
+
+def blogcatalog() -> tuple[Any, Any]:
+    """Return the adjacency matrix of BlogCatalog, and that of its nodes' groups."""
+    loaded = loadmat(real("nodes/blogcatalog.mat"))
+    return loaded["network"].tocoo(), loaded["group"].tocsr()
+
+
 def cora() -> Data:
     """Return Cora, edges both ways, all 2,708 nodes."""
     with np.load(real("nodes/cora.npz"), allow_pickle=True) as file:
@@ -91,12 +106,9 @@ def cora_like(nodes: int, edges: int, width: int, words: int, classes: int = 7) 
     return Data(csr, features, labels, classes, directed=False)
 
 
-def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -> None:
+def write_case(folder: Path, data: Data, widths: list[int]) -> None:
     """Write the graph, and arrays and first weights for PyG; every node is trained on."""
-    nodes = data.csr.rows
-    if roles is None:
-        roles = np.zeros(nodes, np.int8)
-    write_graph(folder / "graph", data, roles)
+    write_graph(folder / "graph", data, np.zeros(data.csr.rows, np.int8))
     arrays: dict[str, Any] = {"indptr": data.csr.indptr, "indices": data.csr.indices}
     if isinstance(data.features, np.ndarray):
         arrays["features"] = data.features
@@ -105,7 +117,13 @@ def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -
             arrays[f"feature_{part}"] = getattr(data.features, part)
         arrays["width"] = data.features.shape[1]
     first = first_weights(widths)
-    np.savez(folder / "peer.npz", labels=data.labels, train=roles == 0, **arrays, **first)
+    np.savez(
+        folder / "peer.npz",
+        labels=data.labels,
+        train=np.ones(data.csr.rows, bool),
+        **arrays,
+        **first,
+    )
 
 
 def write_graph(path: Path, data: Data, roles: Any) -> None:
@@ -130,9 +148,3 @@ def first_weights(widths: list[int]) -> dict[str, Any]:
         entries.append(constant(f"layers.{number}.bias", outputs))
     named = Parameters(entries, np.float32, 0, device=False).named()
     return {f"weight{i}": named[f"layers.{i}.weight"] for i in range(len(widths) - 1)}
-
-
-def losses_of(run: Path) -> list[float]:
-    """Return the training losses of the epochs of a run."""
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["train"]["loss"] for line in lines]
