@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -397,6 +398,8 @@ def main(
         if one["state"] == "failed":
             print(f"FAILED {one['name']}: {one['why']}")
     _keep(state, why, results, given)
+    if given.svg is not None:
+        given.svg.write_text(drawn(results))
     return {"passed": 0, "failed": 1, "skipped": SKIPPED}[state]
 
 
@@ -430,6 +433,7 @@ def _arguments(about: str, options: Sequence[Option]) -> argparse.Namespace:
     add("--gpu", action="store_true", help="only cases that need a GPU")
     add("--cpu", action="store_true", help="CPU seconds: for machines that are not idle")
     add("--json", type=Path, metavar="FILE")
+    add("--svg", type=Path, metavar="FILE")
     add("--folder", help="of temporary files")
     peers = os.environ.get("PENSTOCK_PEERS", sys.executable)
     add("--peers", default=peers, metavar="PYTHON", help="has those that need other versions")
@@ -598,3 +602,28 @@ def _compared(side: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def drawn(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the ratios as an SVG of bars, with a line at 1."""
+    bars = [
+        (f"{one['name']}: {name}", side["ratio"])
+        for one in results
+        for name, side in one["sides"].items()
+        if "ratio" in side
+    ]
+    most, left, width, step = max([1.0, *(ratio for _, ratio in bars)]), 420, 360, 22
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 80}" '
+        f'height="{step * len(bars) + 10}" font-family="sans-serif" font-size="12">'
+    ]
+    for number, (name, ratio) in enumerate(bars):
+        y, long = step * number + 5, width * ratio / most
+        parts += [
+            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(name)}</text>',
+            f'<rect x="{left}" y="{y}" width="{long:.1f}" height="{step - 6}" fill="#3b6ea5"/>',
+            f'<text x="{left + long + 5:.1f}" y="{y + 13}">{ratio:.3g}</text>',
+        ]
+    at = left + width / most
+    parts.append(f'<path d="M{at:.1f} 0V{step * len(bars) + 10}" stroke="#c33"/></svg>')
+    return "\n".join(parts) + "\n"

@@ -1,7 +1,7 @@
 """The evaluation of each of the five papers, as far as it can be had here.
 
     python -P benchmarks/papers.py legend|morphling|flowwalker|full-w2v|swarmgraph [--quick]
-        [--gpu] [--peers VENV/bin/python] [--json FILE]
+        [--gpu] [--peers VENV/bin/python] [--json FILE] [--svg FILE]
 
 Every table and figure is a case: with the paper's parameters, and its own numbers beside ("paper"
 in the figures), or skipped with the reason, such as data or hardware that is not to be had. The

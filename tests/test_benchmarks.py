@@ -79,8 +79,8 @@ def toy(root, tmp_path):
 
 
 def test_a_benchmark_passes_and_keeps_what_it_measured(toy, tmp_path):
-    results = tmp_path / "results.json"
-    done = run(toy(), "--quick", "--json", str(results))
+    results, drawing = tmp_path / "results.json", tmp_path / "results.svg"
+    done = run(toy(), "--quick", "--json", str(results), "--svg", str(drawing))
     assert done.returncode == 0, done.stdout + done.stderr
     body = json.loads(results.read_text())
     sleep, floor, alone, small, _ = body["cases"]
@@ -95,6 +95,7 @@ def test_a_benchmark_passes_and_keeps_what_it_measured(toy, tmp_path):
     assert floor["sides"]["floor"]["floor"]
     assert body["machine"]["cores"] >= 1
     assert body["versions"]["penstock"]
+    assert drawing.read_text().count("<rect") == 3
 
 
 @pytest.mark.parametrize("how", ["slow", "wrong"])
