@@ -92,6 +92,9 @@ class RmatGenerator(Generator):
         rules = EdgeRules(
             options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
         )
+        # As of etl, for changes of the graph.
+        kept = {"duplicates": not options.deduplicate, "self_loops": options.keep_loops}
+        made = self.how | {"options": dict.fromkeys((n for n in kept if kept[n]), "keep")}
         builder = ShardBuilder(source, rules, self.budget, quiet=quiet)
         self.drawn, degrees, ids = builder.run(graph)
         graph.node_rows(functools.partial(_node_columns, options, ids, degrees))
@@ -99,7 +102,7 @@ class RmatGenerator(Generator):
             relations=tuple(f"r{i}" for i in range(options.relations)) or None,
             labels="class" if options.labels else None,
             classes=tuple(f"c{i}" for i in range(options.labels)) or None,
-            made=self.how,
+            made=made,
         )
 
     def write(self, out: Output, *, quiet: bool) -> GenerateReport:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from penstock import Graph, etl
+from penstock import Graph, etl, generate
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.etl.job import EtlJob
@@ -483,3 +483,17 @@ def test_a_window_has_an_end_and_a_length_in_the_unit_of_the_times(tmp_path):
     etl(numbers, tmp_path / "merged", time="time", until=30, window=10, merge_times=True)
     with pytest.raises(UsageError):
         etl([], tmp_path / "x", base=tmp_path / "merged", add=[numbers], until=31)
+
+
+def test_edges_added_to_a_generated_graph_with_parallel_edges_and_loops_are_more_of_them(tmp_path):
+    kept = {"deduplicate": False, "keep_loops": True, "weights": (1, 5)}
+    before = generate("rmat", tmp_path / "g0", scale=4, undirected=False, **kept)
+    csr = Graph.open(before.path).csr()
+    ids = Graph.open(before.path).user_ids().to_pylist()
+    loop = int(np.flatnonzero(csr.sources() == csr.indices)[0])
+    ends = csr.sources()[[0, 0, loop]], csr.indices[[0, 0, loop]]
+    new = {"src": [ids[n] for n in ends[0]], "dst": [ids[n] for n in ends[1]], "weight": 9.0}
+    add = save(tmp_path, "new", pd.DataFrame(new))
+    etl([], tmp_path / "g1", base=before.path, add=[add])
+    csr = Graph.open(tmp_path / "g1").csr()
+    assert (csr.edges, np.count_nonzero(csr.weights == 9)) == (before.edges + 3, 3)
