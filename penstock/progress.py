@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any, Self
 
 from penstock.sizes import format_bytes, format_count
 
+_SILENT = 2.0  # seconds
 _LINES = 10  # in a log, for any length of the run
 # Units with small counts: a rate is meaningless.
 _FEW = ("workers", "ranks", "machines", "probes", "s")
@@ -19,7 +21,8 @@ class Progress:
     with Progress("build rows", total=edges, unit="edges", quiet=quiet) as progress:
         progress.advance(n)
 
-    Nothing is printed for work of less than two seconds, or when ``quiet``.
+    Nothing is printed for work of less than two seconds, or when ``quiet``. A terminal shows a bar
+    after these also if nothing is done yet: a first run compiles kernels.
     """
 
     def __init__(self, title: str, *, total: int, unit: str, quiet: bool) -> None:
@@ -27,27 +30,39 @@ class Progress:
         self.done = 0
         self._bar: Any = None
         self._next_line = 1
+        self._drawing, self._timer = threading.Lock(), threading.Timer(_SILENT, self._begin)
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
         self._terminal = sys.stderr.isatty()
+        if self._terminal and not self.quiet:
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def advance(self, amount: int) -> None:
         """Add ``amount`` finished units."""
         self.done += amount
         elapsed = time.monotonic() - self._start
-        if self.quiet or (elapsed < 2 and self._bar is None):
+        if self.quiet or (elapsed < _SILENT and self._bar is None):
             return
         if self._terminal:
-            self._draw(self._state(elapsed))
+            with self._drawing:
+                self._draw(self._state(elapsed))
         elif self.done * _LINES >= self._next_line * self.total:
             self._next_line = self.done * _LINES // self.total + 1
             print(f"{self.title}: {self._state(elapsed)}", file=sys.stderr, flush=True)
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._drawing:
+            if self._bar is not None:
+                self._bar.stop()
+
+    def _begin(self) -> None:
+        with self._drawing:
+            if self._bar is None and not self._timer.finished.is_set():
+                self._draw("")
 
     def _draw(self, state: str) -> None:
         if self._bar is None:
@@ -63,7 +78,7 @@ class Progress:
             )
             self._task = self._bar.add_task(self.title, total=self.total, state="")
             self._bar.start()
-        self._bar.update(self._task, completed=self.done, state=state)
+        self._bar.update(self._task, total=self.total, completed=self.done, state=state)
 
     def _state(self, elapsed: float) -> str:
         show = format_bytes if self.unit == "B" else format_count
