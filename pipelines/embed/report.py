@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.display import Command, JobReport
 from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.embed.spec import Training
+from penstock.workers.embed.trained import Trained
 from penstock.workers.training.stopped import Stopped
-
-if TYPE_CHECKING:
-    from penstock.workers.embed.task import Trained  # with Numba
 
 _SHOWN = 10  # relations
 

@@ -43,7 +43,8 @@ from penstock.workers.embed.evaluation.candidates import RelationKinds
 from penstock.workers.embed.layout.buckets import edges_of
 from penstock.workers.embed.spec import DISTANCES, MATRICES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoint, Checkpoints
-from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.task import TrainTask
+from penstock.workers.embed.trained import Trained
 from penstock.workers.embed.warm import newest
 from penstock.workers.training.stopped import Stopped
 

@@ -65,7 +65,8 @@ from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import RESTORE, Geometry, Slot
 from penstock.workers.embed.storage.direct import open_table
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
-from penstock.workers.embed.task import Trained, TrainTask
+from penstock.workers.embed.task import TrainTask
+from penstock.workers.embed.trained import Trained
 from penstock.workers.embed.warm import WarmStart
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 from penstock.workers.training.loop import Evaluation, Loop, Position, Step, Trainer
