@@ -117,16 +117,16 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             {"scale": scale, "weights": "1,5", "relations": 5},
             (0.23, 0.022),
         ),
-        "R-MAT": ("rmat", size, (0.135, 0.011)),
-        "Parquet": ("rmat", size | {"format": "parquet"}, (0.18, 0.007)),
-        "in 1.5 GB": ("rmat", size | {"memory": "1.5GB"}, (0.13, 0.012)),
-        "SBM": ("sbm", {"nodes": int(1e6 * part)}, (0.14, 0.0055)),
+        "R-MAT": ("rmat", size, (0.11, 0.011)),
+        "Parquet": ("rmat", size | {"format": "parquet"}, (0.136, 0.007)),
+        "in 1.5 GB": ("rmat", size | {"memory": "1.5GB"}, (0.107, 0.012)),
+        "SBM": ("sbm", {"nodes": int(1e6 * part)}, (0.131, 0.0055)),
         "knowledge graph": (
             "kg",
             {"entities": int(1e6 * part), "triples": int(2e7 * part), "relations": 100},
-            (0.045, 0.0028),
+            (0.038, 0.0028),
         ),
-        "zoo": ("zoo", {"graphs": int(20_000 * part)}, (0.18, 0.0062)),
+        "zoo": ("zoo", {"graphs": int(20_000 * part)}, (0.147, 0.0062)),
     }
     for name, (kind, options, shares) in kinds.items():
         out = folder / "g"
