@@ -153,7 +153,7 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
         # Pieces ask for this resource, which drivers do not have: see drivers.py. If it were set
         # later, or pieces pinned to addresses, they would hang after a worker is killed.
         "distributed.worker.resources": {"piece": spec.threads or 1},
-        # Nannies count mapped pages of files, which the system takes back: workers/plugin.py.
+        # It counts mapped pages of files, which the system takes back. workers/plugin.py does not.
         "distributed.worker.memory.terminate": False,
     }
     with dask.config.set(settings):

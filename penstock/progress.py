@@ -21,8 +21,8 @@ class Progress:
     with Progress("build rows", total=edges, unit="edges", quiet=quiet) as progress:
         progress.advance(n)
 
-    Nothing is printed for work of less than two seconds, or when ``quiet``. A terminal shows a bar
-    after these also if nothing is done yet: a first run compiles kernels.
+    Nothing is printed for work of less than two seconds, or when ``quiet``. A terminal then
+    shows a bar even if nothing is done yet: a first run compiles kernels.
     """
 
     def __init__(self, title: str, *, total: int, unit: str, quiet: bool) -> None:

@@ -30,7 +30,7 @@ NAME = "penstock"
 _CACHE_SHARE_OF_DEVICE = 0.5
 _CACHE_SHARE_OF_MEMORY = 0.25
 _FORGET_SECONDS = 3.0
-_MOST_OF_MEMORY = 0.95  # as Dask's own, whose nannies count mapped pages of files
+_MOST_OF_MEMORY = 0.95  # Dask's own default, of memory that counts mapped pages of files too
 _PAUSED_SECONDS = 5.0
 _WATCH_SECONDS = 0.1
 
